@@ -1,0 +1,64 @@
+// Command quotad decides whether a tenant may spend now, and keeps the ledger that
+// proves it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// cli is every command, flag and environment variable. A command's Run method gets
+// the context that ends on SIGINT or SIGTERM.
+type cli struct {
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main without the process: it returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
+	var commands cli
+	streams := &streams{Out: stdout, Err: stderr}
+	exitCode := -1
+	parser, err := kong.New(&commands,
+		kong.Name("quotad"),
+		kong.Description("Exact, durable, explainable quotas on PostgreSQL."),
+		kong.UsageOnError(),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(code int) { exitCode = code }),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(streams),
+	)
+	if err != nil {
+		fmt.Fprintln(stderr, "quotad:", err)
+		return 1
+	}
+	command, err := parser.Parse(args)
+	if exitCode >= 0 { // --help has been printed
+		return exitCode
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "quotad:", err)
+		return 2
+	}
+	if err := command.Run(); err != nil {
+		fmt.Fprintln(stderr, "quotad:", err)
+		return 1
+	}
+	return 0
+}
+
+// streams is where a command writes: results to Out, progress and logs to Err.
+type streams struct {
+	Out *os.File
+	Err *os.File
+}

@@ -1,0 +1,173 @@
+package catalog
+
+import (
+	"time"
+)
+
+// UnitsMax is the largest amount of units anywhere: 15 digits are safe in JSON
+// numbers and in structured header fields.
+const UnitsMax = 999_999_999_999_999
+
+// A Meter is what is counted.
+type Meter struct {
+	ID      int32             // identity in the database; 0 in a config file
+	Name    string            // [a-z0-9][a-z0-9._-]{0,63}
+	Unit    string            // "call", "token"
+	Weights map[string]Weight // by pool; empty when the meter has no pools
+}
+
+// A Weight is what one unit of a pool costs, in millionths of the meter's unit.
+// In files and JSON it is a number or a quoted decimal with at most 6 decimals.
+type Weight int64
+
+// WeightOne is the weight 1.
+const WeightOne Weight = 1_000_000
+
+// An Algorithm names the rule a limit counts by.
+type Algorithm string
+
+// The algorithms. Their text form is stable: it is stored and sent.
+const (
+	SlidingLog     Algorithm = "sliding_log"
+	SlidingCounter Algorithm = "sliding_counter"
+	FixedWindow    Algorithm = "fixed_window"
+	TokenBucket    Algorithm = "token_bucket"
+	GCRA           Algorithm = "gcra"
+	LeakyBucket    Algorithm = "leaky_bucket"
+)
+
+// KeepsLevel reports whether a limit of this algorithm keeps a level of its own;
+// the others are computed from the ledger's running totals.
+func (a Algorithm) KeepsLevel() bool {
+	return a == TokenBucket || a == GCRA || a == LeakyBucket
+}
+
+// A Scope says whose usage a limit counts.
+type Scope string
+
+const (
+	ScopeTenant  Scope = "tenant"  // all of the tenant's usage
+	ScopeSubject Scope = "subject" // each subject's usage apart
+)
+
+// A Mode says what a limit that is used up does.
+type Mode string
+
+const (
+	ModeEnforce Mode = "enforce" // denies
+	ModeShadow  Mode = "shadow"  // counts and reports would_deny, never denies
+	ModeOff     Mode = "off"     // is not looked at
+)
+
+// A Window is the span a windowed limit counts over: a duration, or a calendar
+// word in the tenant's time zone (fixed_window only). Exactly one is set; the zero
+// value means the limit has no window.
+type Window struct {
+	DurationMicros int64
+	Calendar       Calendar
+}
+
+// A Calendar is a word for a window that follows the calendar.
+type Calendar string
+
+const (
+	CalendarHour  Calendar = "hour"
+	CalendarDay   Calendar = "day"
+	CalendarWeek  Calendar = "week" // starts on Monday
+	CalendarMonth Calendar = "month"
+	CalendarYear  Calendar = "year"
+)
+
+// A Rate is units per duration. The zero value means the limit has no rate; a rate
+// of 0 units blocks.
+type Rate struct {
+	Units     int64
+	PerMicros int64
+}
+
+// A Limit is one rule on one meter, with numbers already validated. Which fields an
+// algorithm uses is fixed: limit and window by the windowed ones, capacity and
+// refill by token_bucket, rate and burst by gcra, rate and queue by leaky_bucket.
+type Limit struct {
+	Name      string
+	Meter     string
+	Algorithm Algorithm
+	Limit     int64 // units; 0 blocks
+	Unlimited bool  // counts and reports, never denies; then Limit is 0
+	Window    Window
+	Capacity  int64 // units
+	Refill    Rate
+	Rate      Rate
+	Burst     int64 // units
+	Queue     int64 // units
+	Scope     Scope
+	Mode      Mode
+
+	// Since is the version of the plan that introduced this limit with this
+	// algorithm, meter and scope. A level kept under another one starts full.
+	Since int32
+}
+
+// A Plan is one immutable version of a named set of limits.
+type Plan struct {
+	Name      string
+	Version   int32
+	VersionID int64 // unique over all plans; entries refer to it
+	Limits    []Limit
+}
+
+// A Tenant is the paying customer's configuration.
+type Tenant struct {
+	Name          string
+	Plan          string
+	Status        Status
+	Timezone      string // IANA name
+	BillingAnchor int    // day of month, 1-31
+}
+
+// A Status says whether a tenant may spend.
+type Status string
+
+const (
+	StatusActive    Status = "active"
+	StatusSuspended Status = "suspended"
+	StatusClosed    Status = "closed"
+)
+
+// A PastCalendar is a calendar a tenant had until an instant. A window keeps the
+// calendar that was in force when it started.
+type PastCalendar struct {
+	Until         time.Time `json:"until"`
+	Timezone      string    `json:"timezone"`
+	BillingAnchor int       `json:"billing_anchor"`
+}
+
+// A Snapshot is the whole configuration of meters and plans at one version. It is
+// immutable and safe for concurrent use.
+type Snapshot struct {
+	Version int64
+	meters  map[string]*Meter
+	plans   map[string]*Plan
+}
+
+// NewSnapshot makes a snapshot of its own copies of the maps' contents.
+func NewSnapshot(version int64, meters []*Meter, plans []*Plan) *Snapshot {
+	s := &Snapshot{
+		Version: version,
+		meters:  make(map[string]*Meter, len(meters)),
+		plans:   make(map[string]*Plan, len(plans)),
+	}
+	for _, m := range meters {
+		s.meters[m.Name] = m
+	}
+	for _, p := range plans {
+		s.plans[p.Name] = p
+	}
+	return s
+}
+
+// Meter returns the meter of that name; nil if there is none.
+func (s *Snapshot) Meter(name string) *Meter { return s.meters[name] }
+
+// Plan returns the current version of the plan of that name; nil if there is none.
+func (s *Snapshot) Plan(name string) *Plan { return s.plans[name] }

@@ -1,0 +1,99 @@
+package quota
+
+import (
+	"encoding/hex"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/quotad/quotad/internal/catalog"
+)
+
+// A Reason says why a decision denied.
+type Reason string
+
+// Reasons, the one that stands furthest from passing first.
+const (
+	ReasonTenantSuspended  Reason = "tenant_suspended"   // or closed
+	ReasonMeterNotInPlan   Reason = "meter_not_in_plan"  // the plan has no limit on the meter
+	ReasonBlocked          Reason = "blocked"            // a limit or rate of 0
+	ReasonCostExceedsLimit Reason = "cost_exceeds_limit" // could never fit
+	ReasonQuotaExceeded    Reason = "quota_exceeded"     // fits later: see RetryAfter
+)
+
+// A Decision is the answer to a Request, with what every limit said. Its JSON form
+// is the body of the answer; all headers are computed from it.
+type Decision struct {
+	Allowed   bool            `json:"allowed"`
+	Reason    Reason          `json:"reason,omitempty"`
+	Tenant    string          `json:"tenant"`
+	Subject   string          `json:"subject,omitempty"`
+	RequestID uuid.UUID       `json:"request_id"`
+	DecidedAt time.Time       `json:"decided_at"`
+	DryRun    bool            `json:"dry_run,omitempty"`
+	Charges   []ChargeResult  `json:"charges"`
+	Remaining *int64          `json:"remaining,omitempty"` // smallest over the enforcing limits; nil if none bounds
+	Limits    []LimitResult   `json:"limits"`
+	DelayMS   *int64          `json:"delay_ms,omitempty"`       // when to send it, if a leaky bucket shapes
+	RetryMS   *int64          `json:"retry_after_ms,omitempty"` // denied only: the longest wait; nil if waiting never helps
+	Receipt   *Receipt        `json:"receipt,omitempty"`        // allowed and recorded only
+
+	// Replayed says that this is the answer an earlier request with the same key got.
+	Replayed bool `json:"-"`
+	// Encoded is the JSON form where it is already at hand (keyed and replayed
+	// answers); nil otherwise.
+	Encoded []byte `json:"-"`
+}
+
+// A ChargeResult is what one meter was charged, or would have been.
+type ChargeResult struct {
+	Meter string `json:"meter"`
+	Cost  int64  `json:"cost"` // units
+}
+
+// A LimitResult is what one limit said: after the charge if it was allowed, as things
+// stand if it was denied or a dry run.
+type LimitResult struct {
+	Name      string            `json:"name"`
+	Meter     string            `json:"meter"`
+	Algorithm catalog.Algorithm `json:"algorithm"`
+	Scope     catalog.Scope     `json:"scope"`
+	Mode      catalog.Mode      `json:"mode"`
+	Unlimited bool              `json:"unlimited,omitempty"`
+	Limit     int64             `json:"limit"`     // units; the capacity, burst or queue where the algorithm has one
+	Used      int64             `json:"used"`      // units
+	Held      int64             `json:"held"`      // units
+	Remaining int64             `json:"remaining"` // this cost fits now, one more does not; 0 if unlimited
+	Violated  bool              `json:"violated,omitempty"`
+	WouldDeny bool              `json:"would_deny,omitempty"` // shadow only
+	RetryMS   *int64            `json:"retry_after_ms,omitempty"`
+	ResetMS   int64             `json:"reset_after_ms"` // until nothing of it is used, with no further traffic
+	DelayMS   *int64            `json:"delay_ms,omitempty"`
+
+	// WindowMicros is the span the limit is quoted over in RateLimit-Policy: the
+	// window, or the time a full level takes to come back. 0 if it never does.
+	WindowMicros int64 `json:"-"`
+}
+
+// A Receipt names the entries of an allowed request: first_seq to seq, and the hash
+// of the last one, which covers all before it.
+type Receipt struct {
+	FirstSeq int64 `json:"first_seq"`
+	Seq      int64 `json:"seq"`
+	Hash     Hash  `json:"hash"`
+}
+
+// A Hash is a SHA-256 value, hexadecimal in text.
+type Hash [32]byte
+
+// MarshalText encodes the hash as lower-case hexadecimal.
+func (h Hash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, h[:]), nil }
+
+// UnmarshalText decodes 64 hexadecimal digits.
+func (h *Hash) UnmarshalText(text []byte) error {
+	_, err := hex.Decode(h[:], text)
+	return err
+}
+
+// String returns the hash in hexadecimal.
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
