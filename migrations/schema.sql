@@ -1,0 +1,433 @@
+CREATE SCHEMA quotad;
+
+CREATE FUNCTION quotad.decision_clock() RETURNS timestamp with time zone
+    LANGUAGE sql PARALLEL SAFE
+    RETURN clock_timestamp();
+
+COMMENT ON FUNCTION quotad.decision_clock() IS 'The instant a decision is made at; every decision reads time from here and nowhere else.';
+
+CREATE FUNCTION quotad.ensure_partitions(from_at timestamp with time zone, until_at timestamp with time zone) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog'
+    SET "TimeZone" TO 'UTC'
+    SET lock_timeout TO '5s'
+    AS $$
+declare
+  parent  record;
+  lower_at timestamptz;
+  upper_at timestamptz;
+  child   text;
+  made    integer := 0;
+begin
+  if until_at < from_at or until_at > from_at + interval '2 years' then
+    raise exception 'from_at and until_at must be in order and at most 2 years apart'
+      using errcode = 'invalid_parameter_value';
+  end if;
+  perform pg_advisory_xact_lock(hashtextextended('quotad.ensure_partitions', 0));
+  for parent in
+    select * from (values ('entry', 'month'), ('entry_dims', 'month'), ('idempotency', 'week')) as p(name, step)
+  loop
+    lower_at := date_trunc(parent.step, from_at);
+    while lower_at <= until_at loop
+      upper_at := lower_at + ('1 ' || parent.step)::interval;
+      child := parent.name || to_char(lower_at, '_YYYYMMDD');
+      if to_regclass(format('quotad.%I', child)) is null then
+        execute format('create table quotad.%I (like quotad.%I including defaults including constraints)',
+          child, parent.name);
+        execute format('alter table quotad.%I attach partition quotad.%I for values from (%L) to (%L)',
+          parent.name, child, lower_at, upper_at);
+        if parent.name = 'entry' then
+          execute format('create trigger append_only_truncate before truncate on quotad.%I
+            for each statement execute function quotad.refuse_change()', child);
+        end if;
+        made := made + 1;
+      end if;
+      lower_at := upper_at;
+    end loop;
+  end loop;
+  return made;
+end;
+$$;
+
+COMMENT ON FUNCTION quotad.ensure_partitions(from_at timestamp with time zone, until_at timestamp with time zone) IS 'Makes the partitions that cover from_at to until_at, at most 2 years; returns how many were new.';
+
+CREATE FUNCTION quotad.refuse_change() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog'
+    AS $$
+begin
+  raise exception '%.% is append-only: % refused', tg_table_schema, tg_table_name, tg_op
+    using errcode = 'insufficient_privilege';
+end;
+$$;
+
+CREATE TABLE quotad.account (
+    tenant_id bigint NOT NULL,
+    tenant text NOT NULL COLLATE pg_catalog."C",
+    plan text NOT NULL COLLATE pg_catalog."C",
+    status text DEFAULT 'active'::text NOT NULL,
+    timezone text DEFAULT 'UTC'::text NOT NULL,
+    billing_anchor smallint DEFAULT 1 NOT NULL,
+    calendar_past jsonb,
+    seq bigint DEFAULT 0 NOT NULL,
+    last_at timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
+    head_hash bytea NOT NULL,
+    subject_seq bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT account_billing_anchor CHECK (((billing_anchor >= 1) AND (billing_anchor <= 31))),
+    CONSTRAINT account_head_hash_is_sha256 CHECK ((octet_length(head_hash) = 32)),
+    CONSTRAINT account_seq CHECK (((seq >= 0) AND (subject_seq >= 0))),
+    CONSTRAINT account_status CHECK ((status = ANY (ARRAY['active'::text, 'suspended'::text, 'closed'::text]))),
+    CONSTRAINT account_tenant_length CHECK (((octet_length(tenant) >= 1) AND (octet_length(tenant) <= 256)))
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE quotad.account IS 'One row per tenant. Whoever changes anything of a tenant locks its row first.';
+
+COMMENT ON COLUMN quotad.account.calendar_past IS 'Earlier calendars, [{"until": rfc3339, "timezone": name, "billing_anchor": day}], oldest first; null when never changed.';
+
+ALTER TABLE quotad.account ALTER COLUMN tenant_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME quotad.account_tenant_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE quotad.api_key (
+    key_id text NOT NULL COLLATE pg_catalog."C",
+    env text NOT NULL,
+    secret_hash bytea NOT NULL,
+    scopes text[] NOT NULL,
+    tenant text COLLATE pg_catalog."C",
+    name text DEFAULT ''::text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text NOT NULL,
+    revoked_at timestamp with time zone,
+    revoked_by text,
+    CONSTRAINT api_key_scopes CHECK (((cardinality(scopes) > 0) AND (scopes <@ ARRAY['decide'::text, 'read'::text, 'audit'::text, 'admin'::text]))),
+    CONSTRAINT api_key_secret_is_sha256 CHECK ((octet_length(secret_hash) = 32))
+);
+
+COMMENT ON COLUMN quotad.api_key.tenant IS 'The one tenant this key may act for; null means every tenant.';
+
+CREATE TABLE quotad.catalog_version (
+    single boolean DEFAULT true NOT NULL,
+    version bigint NOT NULL,
+    CONSTRAINT catalog_version_not_negative CHECK ((version >= 0)),
+    CONSTRAINT catalog_version_single CHECK (single)
+);
+
+CREATE TABLE quotad.config_change (
+    change_id bigint NOT NULL,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    changed_by text NOT NULL,
+    object text NOT NULL,
+    name text NOT NULL,
+    before jsonb,
+    after jsonb,
+    CONSTRAINT config_change_object CHECK ((object = ANY (ARRAY['meter'::text, 'plan'::text, 'tenant'::text, 'key'::text])))
+);
+
+COMMENT ON TABLE quotad.config_change IS 'Who changed what, from what, to what. Append-only.';
+
+ALTER TABLE quotad.config_change ALTER COLUMN change_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME quotad.config_change_change_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE quotad.entry (
+    tenant_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    effective_at timestamp with time zone NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    meter_id integer NOT NULL,
+    subject_id bigint NOT NULL,
+    units bigint NOT NULL,
+    held bigint NOT NULL,
+    total bigint NOT NULL,
+    subject_total bigint NOT NULL,
+    request_id uuid NOT NULL,
+    batch_id uuid NOT NULL,
+    ref_seq bigint NOT NULL,
+    plan_version_id bigint NOT NULL,
+    limits_used bigint[] NOT NULL,
+    dims_digest bytea,
+    hash bytea NOT NULL,
+    CONSTRAINT entry_hash_is_sha256 CHECK ((octet_length(hash) = 32)),
+    CONSTRAINT entry_kind CHECK ((kind = ANY (ARRAY['consume'::text, 'hold'::text, 'extend'::text, 'settle'::text, 'release'::text, 'expire'::text, 'reverse'::text, 'adjust'::text, 'grant'::text]))),
+    CONSTRAINT entry_range CHECK ((((units >= '-999999999999999'::bigint) AND (units <= '999999999999999'::bigint)) AND ((held >= '-999999999999999'::bigint) AND (held <= '999999999999999'::bigint)) AND ((total >= 0) AND (total <= '999999999999999'::bigint)) AND ((subject_total >= 0) AND (subject_total <= '999999999999999'::bigint)))),
+    CONSTRAINT entry_seq CHECK (((seq > 0) AND (ref_seq >= 0) AND (ref_seq < seq)))
+)
+PARTITION BY RANGE (at);
+
+COMMENT ON TABLE quotad.entry IS 'One row per change of a tenant''s usage; numbered 1, 2, 3 … per tenant without gaps.';
+
+COMMENT ON COLUMN quotad.entry.total IS 'Units of this tenant and meter up to and including this entry.';
+
+COMMENT ON COLUMN quotad.entry.subject_total IS 'The same of this subject alone; 0 without a subject.';
+
+COMMENT ON COLUMN quotad.entry.ref_seq IS 'The entry this one answers; 0 for none.';
+
+COMMENT ON COLUMN quotad.entry.limits_used IS 'What each limit of the plan version on this meter had used just before, in the plan''s order.';
+
+CREATE TABLE quotad.entry_dims (
+    tenant_id bigint NOT NULL,
+    seq bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    salt bytea NOT NULL,
+    dims json NOT NULL
+)
+PARTITION BY RANGE (at);
+
+COMMENT ON TABLE quotad.entry_dims IS 'The text behind entry.dims_digest = SHA-256(salt, dims), kept apart so that it can be erased.';
+
+CREATE TABLE quotad.idempotency (
+    tenant_id bigint NOT NULL,
+    key text NOT NULL COLLATE pg_catalog."C",
+    created_at timestamp with time zone NOT NULL,
+    request_hash bytea NOT NULL,
+    first_seq bigint NOT NULL,
+    answer bytea NOT NULL,
+    CONSTRAINT idempotency_hash_is_sha256 CHECK ((octet_length(request_hash) = 32)),
+    CONSTRAINT idempotency_key_length CHECK (((octet_length(key) >= 1) AND (octet_length(key) <= 255)))
+)
+PARTITION BY RANGE (created_at);
+
+CREATE TABLE quotad.level (
+    tenant_id bigint NOT NULL,
+    limit_name text NOT NULL COLLATE pg_catalog."C",
+    subject_id bigint DEFAULT 0 NOT NULL,
+    algorithm text NOT NULL COLLATE pg_catalog."C",
+    plan text NOT NULL COLLATE pg_catalog."C",
+    since integer NOT NULL,
+    units bigint NOT NULL,
+    remainder bigint NOT NULL,
+    denominator bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    CONSTRAINT level_remainder CHECK (((denominator > 0) AND (remainder >= 0) AND (remainder < denominator)))
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE quotad.level IS 'The level of a token bucket, GCRA or leaky bucket: units + remainder/denominator at an instant.';
+
+COMMENT ON COLUMN quotad.level.since IS 'The version of the plan that introduced this limit with this algorithm; another one means: start full.';
+
+CREATE TABLE quotad.meter (
+    meter_id integer NOT NULL,
+    meter text NOT NULL COLLATE pg_catalog."C",
+    unit text NOT NULL,
+    weights jsonb DEFAULT '{}'::jsonb NOT NULL,
+    removed boolean DEFAULT false NOT NULL,
+    catalog_version bigint NOT NULL,
+    CONSTRAINT meter_name CHECK ((meter ~ '^[a-z0-9][a-z0-9._-]{0,63}$'::text)),
+    CONSTRAINT meter_unit CHECK (((octet_length(unit) >= 1) AND (octet_length(unit) <= 64))),
+    CONSTRAINT meter_weights CHECK ((jsonb_typeof(weights) = 'object'::text))
+);
+
+COMMENT ON COLUMN quotad.meter.weights IS 'Pool name to weight, a decimal string with at most 6 decimals; {} means the meter has no pools.';
+
+ALTER TABLE quotad.meter ALTER COLUMN meter_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME quotad.meter_meter_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE quotad.meter_total (
+    tenant_id bigint NOT NULL,
+    meter_id integer NOT NULL,
+    subject_id bigint DEFAULT 0 NOT NULL,
+    units bigint DEFAULT 0 NOT NULL,
+    held bigint DEFAULT 0 NOT NULL,
+    calls bigint DEFAULT 0 NOT NULL,
+    last_at timestamp with time zone NOT NULL,
+    CONSTRAINT meter_total_range CHECK ((((units >= 0) AND (units <= '999999999999999'::bigint)) AND ((held >= 0) AND (held <= '999999999999999'::bigint)) AND (calls >= 0)))
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE quotad.meter_total IS 'The newest running total of a meter; subject 0 is the whole tenant. last_at is the last entry that used units.';
+
+CREATE TABLE quotad.plan (
+    plan text NOT NULL COLLATE pg_catalog."C",
+    plan_version_id bigint NOT NULL,
+    removed boolean DEFAULT false NOT NULL,
+    catalog_version bigint NOT NULL
+);
+
+COMMENT ON TABLE quotad.plan IS 'The current version of each plan.';
+
+CREATE TABLE quotad.plan_version (
+    plan_version_id bigint NOT NULL,
+    plan text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    spec jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_by text NOT NULL,
+    CONSTRAINT plan_version_name CHECK ((plan ~ '^[a-z0-9][a-z0-9._-]{0,63}$'::text)),
+    CONSTRAINT plan_version_positive CHECK ((version > 0))
+);
+
+COMMENT ON TABLE quotad.plan_version IS 'Every version a plan ever had. Entries name the version they were decided under, so rows never change.';
+
+ALTER TABLE quotad.plan_version ALTER COLUMN plan_version_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME quotad.plan_version_plan_version_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE quotad.subject (
+    tenant_id bigint NOT NULL,
+    subject_id bigint NOT NULL,
+    subject text COLLATE pg_catalog."C",
+    salt bytea,
+    digest bytea NOT NULL,
+    CONSTRAINT subject_digest_is_sha256 CHECK ((octet_length(digest) = 32)),
+    CONSTRAINT subject_erased_together CHECK (((subject IS NULL) = (salt IS NULL))),
+    CONSTRAINT subject_id_positive CHECK ((subject_id > 0)),
+    CONSTRAINT subject_length CHECK (((octet_length(subject) >= 1) AND (octet_length(subject) <= 256)))
+);
+
+COMMENT ON TABLE quotad.subject IS 'A subject''s text and salt. The chain covers only the digest, so erasing the text breaks nothing.';
+
+ALTER TABLE ONLY quotad.account
+    ADD CONSTRAINT account_pkey PRIMARY KEY (tenant_id);
+
+ALTER TABLE ONLY quotad.account
+    ADD CONSTRAINT account_tenant_unique UNIQUE (tenant);
+
+ALTER TABLE ONLY quotad.api_key
+    ADD CONSTRAINT api_key_pkey PRIMARY KEY (key_id);
+
+ALTER TABLE ONLY quotad.catalog_version
+    ADD CONSTRAINT catalog_version_pkey PRIMARY KEY (single);
+
+ALTER TABLE ONLY quotad.config_change
+    ADD CONSTRAINT config_change_pkey PRIMARY KEY (change_id);
+
+ALTER TABLE ONLY quotad.entry_dims
+    ADD CONSTRAINT entry_dims_pkey PRIMARY KEY (tenant_id, seq, at);
+
+ALTER TABLE ONLY quotad.entry
+    ADD CONSTRAINT entry_pkey PRIMARY KEY (tenant_id, seq, at);
+
+ALTER TABLE ONLY quotad.idempotency
+    ADD CONSTRAINT idempotency_pkey PRIMARY KEY (tenant_id, key, created_at);
+
+ALTER TABLE ONLY quotad.level
+    ADD CONSTRAINT level_pkey PRIMARY KEY (tenant_id, limit_name, subject_id);
+
+ALTER TABLE ONLY quotad.meter
+    ADD CONSTRAINT meter_pkey PRIMARY KEY (meter_id);
+
+ALTER TABLE ONLY quotad.meter_total
+    ADD CONSTRAINT meter_total_pkey PRIMARY KEY (tenant_id, meter_id, subject_id);
+
+ALTER TABLE ONLY quotad.meter
+    ADD CONSTRAINT meter_unique UNIQUE (meter);
+
+ALTER TABLE ONLY quotad.plan
+    ADD CONSTRAINT plan_pkey PRIMARY KEY (plan);
+
+ALTER TABLE ONLY quotad.plan_version
+    ADD CONSTRAINT plan_version_pkey PRIMARY KEY (plan_version_id);
+
+ALTER TABLE ONLY quotad.plan_version
+    ADD CONSTRAINT plan_version_unique UNIQUE (plan, version);
+
+ALTER TABLE ONLY quotad.subject
+    ADD CONSTRAINT subject_pkey PRIMARY KEY (tenant_id, subject_id);
+
+ALTER TABLE ONLY quotad.subject
+    ADD CONSTRAINT subject_unique UNIQUE (tenant_id, subject);
+
+CREATE INDEX account_plan ON quotad.account USING btree (plan);
+
+CREATE INDEX entry_subject_window ON ONLY quotad.entry USING btree (tenant_id, meter_id, subject_id, at, seq) WHERE (subject_id <> 0);
+
+CREATE INDEX entry_window ON ONLY quotad.entry USING btree (tenant_id, meter_id, at, seq);
+
+CREATE INDEX meter_catalog_version ON quotad.meter USING btree (catalog_version);
+
+CREATE INDEX plan_catalog_version ON quotad.plan USING btree (catalog_version);
+
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON quotad.config_change FOR EACH ROW EXECUTE FUNCTION quotad.refuse_change();
+
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON quotad.entry FOR EACH ROW EXECUTE FUNCTION quotad.refuse_change();
+
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON quotad.plan_version FOR EACH ROW EXECUTE FUNCTION quotad.refuse_change();
+
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON quotad.config_change FOR EACH STATEMENT EXECUTE FUNCTION quotad.refuse_change();
+
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON quotad.entry FOR EACH STATEMENT EXECUTE FUNCTION quotad.refuse_change();
+
+CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON quotad.plan_version FOR EACH STATEMENT EXECUTE FUNCTION quotad.refuse_change();
+
+ALTER TABLE ONLY quotad.plan
+    ADD CONSTRAINT plan_plan_version_id_fkey FOREIGN KEY (plan_version_id) REFERENCES quotad.plan_version(plan_version_id);
+
+GRANT USAGE ON SCHEMA quotad TO quotad_service;
+
+REVOKE ALL ON FUNCTION quotad.ensure_partitions(from_at timestamp with time zone, until_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION quotad.ensure_partitions(from_at timestamp with time zone, until_at timestamp with time zone) TO quotad_service;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE quotad.account TO quotad_service;
+
+GRANT SELECT,INSERT ON TABLE quotad.api_key TO quotad_service;
+
+GRANT UPDATE(revoked_at) ON TABLE quotad.api_key TO quotad_service;
+
+GRANT UPDATE(revoked_by) ON TABLE quotad.api_key TO quotad_service;
+
+GRANT SELECT ON TABLE quotad.catalog_version TO quotad_service;
+
+GRANT UPDATE(version) ON TABLE quotad.catalog_version TO quotad_service;
+
+GRANT SELECT,INSERT ON TABLE quotad.config_change TO quotad_service;
+
+GRANT SELECT,INSERT ON TABLE quotad.entry TO quotad_service;
+
+GRANT SELECT,INSERT,DELETE ON TABLE quotad.entry_dims TO quotad_service;
+
+GRANT SELECT,INSERT ON TABLE quotad.idempotency TO quotad_service;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE quotad.level TO quotad_service;
+
+GRANT SELECT,INSERT ON TABLE quotad.meter TO quotad_service;
+
+GRANT UPDATE(unit) ON TABLE quotad.meter TO quotad_service;
+
+GRANT UPDATE(weights) ON TABLE quotad.meter TO quotad_service;
+
+GRANT UPDATE(removed) ON TABLE quotad.meter TO quotad_service;
+
+GRANT UPDATE(catalog_version) ON TABLE quotad.meter TO quotad_service;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE quotad.meter_total TO quotad_service;
+
+GRANT SELECT,INSERT ON TABLE quotad.plan TO quotad_service;
+
+GRANT UPDATE(plan_version_id) ON TABLE quotad.plan TO quotad_service;
+
+GRANT UPDATE(removed) ON TABLE quotad.plan TO quotad_service;
+
+GRANT UPDATE(catalog_version) ON TABLE quotad.plan TO quotad_service;
+
+GRANT SELECT,INSERT ON TABLE quotad.plan_version TO quotad_service;
+
+GRANT SELECT,INSERT ON TABLE quotad.subject TO quotad_service;
+
+GRANT UPDATE(subject) ON TABLE quotad.subject TO quotad_service;
+
+GRANT UPDATE(salt) ON TABLE quotad.subject TO quotad_service;
