@@ -118,11 +118,13 @@ type Plan struct {
 
 // A Tenant is the paying customer's configuration.
 type Tenant struct {
+	ID            int64 // identity in the database; 0 in a config file
 	Name          string
 	Plan          string
 	Status        Status
 	Timezone      string // IANA name
 	BillingAnchor int    // day of month, 1-31
+	CreatedAt     time.Time
 }
 
 // A Status says whether a tenant may spend.

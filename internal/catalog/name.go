@@ -1,6 +1,12 @@
 package catalog
 
-import "regexp"
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // NameRule is the rule of meter, plan and limit names, as an error says it.
 const NameRule = "must match [a-z0-9][a-z0-9._-]{0,63}"
@@ -9,3 +15,35 @@ var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 // ValidName reports whether name may name a meter, a plan, a limit or a pool.
 func ValidName(name string) bool { return namePattern.MatchString(name) }
+
+// IDBytesMax bounds a tenant's or a subject's id, which is the caller's own.
+const IDBytesMax = 256
+
+// IDRule returns the rule of tenant and subject ids that id breaks, or "".
+func IDRule(id string) string {
+	switch {
+	case id == "" || len(id) > IDBytesMax:
+		return fmt.Sprintf("must be 1 to %d bytes long", IDBytesMax)
+	case id == "." || id == "..":
+		return "must not be . or .."
+	}
+	return textRule(id)
+}
+
+func textRule(text string) string {
+	if !utf8.ValidString(text) {
+		return "must be valid UTF-8"
+	}
+	if strings.ContainsFunc(text, unicode.IsControl) {
+		return "must not contain control characters"
+	}
+	return ""
+}
+
+// shortTextRule returns the rule of units and key names that text breaks, or "".
+func shortTextRule(text string, bytesMax int) string {
+	if text == "" || len(text) > bytesMax {
+		return fmt.Sprintf("must be 1 to %d bytes long", bytesMax)
+	}
+	return textRule(text)
+}

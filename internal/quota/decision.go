@@ -2,6 +2,7 @@ package quota
 
 import (
 	"encoding/hex"
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,19 +25,19 @@ const (
 // A Decision is the answer to a Request, with what every limit said. Its JSON form
 // is the body of the answer; all headers are computed from it.
 type Decision struct {
-	Allowed   bool            `json:"allowed"`
-	Reason    Reason          `json:"reason,omitempty"`
-	Tenant    string          `json:"tenant"`
-	Subject   string          `json:"subject,omitempty"`
-	RequestID uuid.UUID       `json:"request_id"`
-	DecidedAt time.Time       `json:"decided_at"`
-	DryRun    bool            `json:"dry_run,omitempty"`
-	Charges   []ChargeResult  `json:"charges"`
-	Remaining *int64          `json:"remaining,omitempty"` // smallest over the enforcing limits; nil if none bounds
-	Limits    []LimitResult   `json:"limits"`
-	DelayMS   *int64          `json:"delay_ms,omitempty"`       // when to send it, if a leaky bucket shapes
-	RetryMS   *int64          `json:"retry_after_ms,omitempty"` // denied only: the longest wait; nil if waiting never helps
-	Receipt   *Receipt        `json:"receipt,omitempty"`        // allowed and recorded only
+	Allowed   bool           `json:"allowed"`
+	Reason    Reason         `json:"reason,omitzero"`
+	Tenant    string         `json:"tenant"`
+	Subject   string         `json:"subject,omitzero"`
+	RequestID uuid.UUID      `json:"request_id"`
+	DecidedAt time.Time      `json:"decided_at"`
+	DryRun    bool           `json:"dry_run,omitzero"`
+	Charges   []ChargeResult `json:"charges"`
+	Remaining *int64         `json:"remaining,omitzero"` // smallest over the enforcing limits; nil if none bounds
+	Limits    []LimitResult  `json:"limits"`
+	DelayMS   *int64         `json:"delay_ms,omitzero"`       // when to send it, if a leaky bucket shapes
+	RetryMS   *int64         `json:"retry_after_ms,omitzero"` // denied only: the longest wait; nil if waiting never helps
+	Receipt   *Receipt       `json:"receipt,omitzero"`        // allowed and recorded only
 
 	// Replayed says that this is the answer an earlier request with the same key got.
 	Replayed bool `json:"-"`
@@ -59,16 +60,16 @@ type LimitResult struct {
 	Algorithm catalog.Algorithm `json:"algorithm"`
 	Scope     catalog.Scope     `json:"scope"`
 	Mode      catalog.Mode      `json:"mode"`
-	Unlimited bool              `json:"unlimited,omitempty"`
+	Unlimited bool              `json:"unlimited,omitzero"`
 	Limit     int64             `json:"limit"`     // units; the capacity, burst or queue where the algorithm has one
 	Used      int64             `json:"used"`      // units
 	Held      int64             `json:"held"`      // units
 	Remaining int64             `json:"remaining"` // this cost fits now, one more does not; 0 if unlimited
-	Violated  bool              `json:"violated,omitempty"`
-	WouldDeny bool              `json:"would_deny,omitempty"` // shadow only
-	RetryMS   *int64            `json:"retry_after_ms,omitempty"`
+	Violated  bool              `json:"violated,omitzero"`
+	WouldDeny bool              `json:"would_deny,omitzero"` // shadow only
+	RetryMS   *int64            `json:"retry_after_ms,omitzero"`
 	ResetMS   int64             `json:"reset_after_ms"` // until nothing of it is used, with no further traffic
-	DelayMS   *int64            `json:"delay_ms,omitempty"`
+	DelayMS   *int64            `json:"delay_ms,omitzero"`
 
 	// WindowMicros is the span the limit is quoted over in RateLimit-Policy: the
 	// window, or the time a full level takes to come back. 0 if it never does.
@@ -97,3 +98,6 @@ func (h *Hash) UnmarshalText(text []byte) error {
 
 // String returns the hash in hexadecimal.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// JSON returns the decision's JSON form, the one that is sent and kept.
+func (d *Decision) JSON() ([]byte, error) { return json.Marshal(d) }

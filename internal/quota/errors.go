@@ -11,16 +11,16 @@ type Code string
 // Codes of errors that a decision can end in. None of them changed anything, but
 // CodeOutcomeUnknown, which says that nobody can tell yet.
 const (
-	CodeInvalidRequest  Code = "invalid_request"        // Faults says which fields
-	CodeTenantNotFound  Code = "tenant_not_found"       //
-	CodeMeterNotFound   Code = "meter_not_found"        //
-	CodeKeyReused       Code = "idempotency_key_reused" // same key, another request
-	CodeOverloaded      Code = "overloaded"             // a queue is full; try again
-	CodeUnavailable     Code = "unavailable"            // the database cannot be reached in time
-	CodeOutcomeUnknown  Code = "outcome_unknown"        // the same key settles it
-	CodeShuttingDown    Code = "shutting_down"          // try another instance
-	CodeAmountOverflow  Code = "amount_overflow"        // a running total would pass 15 digits
-	CodeInternal        Code = "internal"               // a fault of ours
+	CodeInvalidRequest Code = "invalid_request"        // Faults says which fields
+	CodeTenantNotFound Code = "tenant_not_found"       //
+	CodeMeterNotFound  Code = "meter_not_found"        //
+	CodeKeyReused      Code = "idempotency_key_reused" // same key, another request
+	CodeOverloaded     Code = "overloaded"             // a queue is full; try again
+	CodeUnavailable    Code = "unavailable"            // the database cannot be reached in time
+	CodeOutcomeUnknown Code = "outcome_unknown"        // the same key settles it
+	CodeShuttingDown   Code = "shutting_down"          // try another instance
+	CodeAmountOverflow Code = "amount_overflow"        // a running total would pass 15 digits
+	CodeInternal       Code = "internal"               // a fault of ours
 )
 
 // An Error is why a request got no decision.

@@ -13,13 +13,13 @@ import (
 
 // Bounds of one request. Each keeps a batch's work and a hashed row small.
 const (
-	ChargesMax    = 16  // per request
-	PoolsMax      = 16  // per charge
-	DimsMax       = 16  // per request
-	DimNameBytes  = 64  // a dimension's name
-	DimValueBytes = 256 // a dimension's value
-	KeyBytesMax   = 255 // an idempotency key
-	IDBytesMax    = 256 // a tenant's or a subject's id
+	ChargesMax    = 16                 // per request
+	PoolsMax      = 16                 // per charge
+	DimsMax       = 16                 // per request
+	DimNameBytes  = 64                 // a dimension's name
+	DimValueBytes = 256                // a dimension's value
+	KeyBytesMax   = 255                // an idempotency key
+	IDBytesMax    = catalog.IDBytesMax // a tenant's or a subject's id
 )
 
 // A Request asks whether a tenant may spend now. Zero fields are absent ones.
@@ -109,15 +109,7 @@ func (c Charge) faults() []Fault {
 const unitsRule = "must be a whole number from 0 to 999999999999999"
 
 // IDRule returns the rule of tenant and subject ids that id breaks, or "".
-func IDRule(id string) string {
-	switch {
-	case id == "" || len(id) > IDBytesMax:
-		return fmt.Sprintf("must be 1 to %d bytes long", IDBytesMax)
-	case id == "." || id == "..":
-		return "must not be . or .."
-	}
-	return textRule(id)
-}
+func IDRule(id string) string { return catalog.IDRule(id) }
 
 func keyRule(key string) string {
 	if len(key) > KeyBytesMax {

@@ -1,0 +1,262 @@
+package catalog
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A LimitSpec is a limit as it is written in a file and in JSON. Which fields it may
+// and must have is fixed by its algorithm; see [Limit].
+type LimitSpec struct {
+	Name      string    `json:"name"`
+	Meter     string    `json:"meter"`
+	Algorithm Algorithm `json:"algorithm"`
+	Limit     *int64    `json:"limit,omitempty"` // units
+	Unlimited bool      `json:"unlimited,omitempty"`
+	Window    string    `json:"window,omitempty"`   // "1h", "month"
+	Capacity  *int64    `json:"capacity,omitempty"` // units
+	Refill    string    `json:"refill,omitempty"`   // "2/1s"
+	Rate      string    `json:"rate,omitempty"`     // "6/1m"
+	Burst     *int64    `json:"burst,omitempty"`    // units
+	Queue     *int64    `json:"queue,omitempty"`    // units
+	Scope     Scope     `json:"scope,omitempty"`    // tenant if absent
+	Mode      Mode      `json:"mode,omitempty"`     // enforce if absent
+
+	// OnError is what the limit does when the database is away: deny, which is also
+	// what it does if absent.
+	OnError string `json:"on_error,omitempty"`
+}
+
+const (
+	unitsRule          = "must be a whole number from 0 to 999999999999999"
+	algorithmSoon      = Algorithm("concurrency")
+	onErrorDeny        = "deny"
+	onErrorAllowSoon   = "allow"
+	onErrorLocalSoon   = "local"
+	durationWindowRule = windowRule + "; calendar words are for fixed_window"
+)
+
+// algorithmFields is which of the [limitFields] each algorithm requires. It refuses
+// the others.
+var algorithmFields = map[Algorithm][]string{
+	SlidingLog:     {"limit", "window"},
+	SlidingCounter: {"limit", "window"},
+	FixedWindow:    {"limit", "window"},
+	TokenBucket:    {"capacity", "refill"},
+	GCRA:           {"rate", "burst"},
+	LeakyBucket:    {"rate", "queue"},
+}
+
+// Algorithms returns every algorithm, in the order documents name them.
+func Algorithms() []Algorithm {
+	return []Algorithm{SlidingLog, SlidingCounter, FixedWindow, TokenBucket, GCRA, LeakyBucket}
+}
+
+// A limitField is one field that belongs to some algorithms: whether a spec gives it,
+// and how it is read into a limit. read returns the rule that the field breaks, or "".
+type limitField struct {
+	name  string
+	given func(s *LimitSpec) bool
+	read  func(s *LimitSpec, l *Limit) (rule string)
+}
+
+// limitFields is every field that belongs to some algorithms, in the order that
+// faults are listed in.
+var limitFields = []limitField{
+	{"limit", func(s *LimitSpec) bool { return s.Limit != nil || s.Unlimited }, readLimit},
+	unitsField("capacity", func(s *LimitSpec) *int64 { return s.Capacity }, func(l *Limit) *int64 { return &l.Capacity }),
+	unitsField("burst", func(s *LimitSpec) *int64 { return s.Burst }, func(l *Limit) *int64 { return &l.Burst }),
+	unitsField("queue", func(s *LimitSpec) *int64 { return s.Queue }, func(l *Limit) *int64 { return &l.Queue }),
+	{"window", func(s *LimitSpec) bool { return s.Window != "" }, readWindow},
+	rateField("refill", func(s *LimitSpec) string { return s.Refill }, func(l *Limit) *Rate { return &l.Refill }),
+	rateField("rate", func(s *LimitSpec) string { return s.Rate }, func(l *Limit) *Rate { return &l.Rate }),
+}
+
+func unitsField(name string, from func(*LimitSpec) *int64, to func(*Limit) *int64) limitField {
+	return limitField{
+		name:  name,
+		given: func(s *LimitSpec) bool { return from(s) != nil },
+		read: func(s *LimitSpec, l *Limit) string {
+			if units := *from(s); units < 0 || units > UnitsMax {
+				return unitsRule
+			}
+			*to(l) = *from(s)
+			return ""
+		},
+	}
+}
+
+func rateField(name string, from func(*LimitSpec) string, to func(*Limit) *Rate) limitField {
+	return limitField{
+		name:  name,
+		given: func(s *LimitSpec) bool { return from(s) != "" },
+		read: func(s *LimitSpec, l *Limit) string {
+			rate, err := ParseRate(from(s))
+			if err != nil {
+				return rateRule
+			}
+			*to(l) = rate
+			return ""
+		},
+	}
+}
+
+func readLimit(s *LimitSpec, l *Limit) string {
+	switch {
+	case s.Unlimited && s.Limit != nil:
+		return "must not stand beside unlimited: true"
+	case s.Unlimited:
+		l.Unlimited = true
+	case *s.Limit < 0 || *s.Limit > UnitsMax:
+		return unitsRule
+	default:
+		l.Limit = *s.Limit
+	}
+	return ""
+}
+
+func readWindow(s *LimitSpec, l *Limit) string {
+	window, err := ParseWindow(s.Window)
+	calendarAllowed := s.Algorithm == FixedWindow
+	switch {
+	case err != nil && calendarAllowed:
+		return calendarRule
+	case err != nil || window.Calendar != "" && !calendarAllowed:
+		return durationWindowRule
+	}
+	l.Window = window
+	return ""
+}
+
+// Validate returns every fault of the plan. The meters it names may be anywhere;
+// [Store.Apply] and [Store.PutPlan] check that they exist.
+func (s PlanSpec) Validate() error {
+	var faults faultList
+	s.compile("", "", &faults)
+	return faults.err()
+}
+
+// compile translates the plan; each limit's Since is left for whoever knows the
+// version before.
+func (s PlanSpec) compile(name, path string, faults *faultList) Plan {
+	plan := Plan{Name: name, Limits: make([]Limit, 0, len(s.Limits))}
+	limitsPath := fieldPath(path, "limits")
+	atMost(faults, limitsPath, len(s.Limits), LimitsMax)
+	names := map[string]int{}
+	onMeter := map[string]int{}
+	for i, limit := range s.Limits[:min(len(s.Limits), LimitsMax)] {
+		at := itemPath(limitsPath, i)
+		plan.Limits = append(plan.Limits, limit.compile(at, faults))
+		if first, taken := names[limit.Name]; taken && limit.Name != "" {
+			faults.add(fieldPath(at, "name"), "is already the name of %s", itemPath("limits", first))
+		} else {
+			names[limit.Name] = i
+		}
+		onMeter[limit.Meter]++
+		if onMeter[limit.Meter] == LimitsPerMeterMax+1 && limit.Meter != "" {
+			faults.add(fieldPath(at, "meter"), "a plan must have at most %d limits on one meter", LimitsPerMeterMax)
+		}
+	}
+	return plan
+}
+
+func (s LimitSpec) compile(path string, faults *faultList) Limit {
+	l := Limit{Name: s.Name, Meter: s.Meter, Algorithm: s.Algorithm, Scope: s.Scope, Mode: s.Mode}
+	requiredName(faults, fieldPath(path, "name"), s.Name)
+	requiredName(faults, fieldPath(path, "meter"), s.Meter)
+	if l.Scope == "" {
+		l.Scope = ScopeTenant
+	}
+	if l.Mode == "" {
+		l.Mode = ModeEnforce
+	}
+	oneOf(faults, fieldPath(path, "scope"), l.Scope, ScopeTenant, ScopeSubject)
+	oneOf(faults, fieldPath(path, "mode"), l.Mode, ModeEnforce, ModeShadow, ModeOff)
+	switch s.OnError {
+	case "", onErrorDeny:
+	case onErrorAllowSoon, onErrorLocalSoon:
+		faults.add(fieldPath(path, "on_error"), "%s is not supported yet: only deny is", s.OnError)
+	default:
+		faults.add(fieldPath(path, "on_error"), "must be deny")
+	}
+	s.compileFields(path, &l, faults)
+	return l
+}
+
+// compileFields reads the fields that the algorithm requires and refuses the others.
+func (s LimitSpec) compileFields(path string, l *Limit, faults *faultList) {
+	required, known := algorithmFields[s.Algorithm]
+	switch {
+	case known:
+	case s.Algorithm == "":
+		faults.add(fieldPath(path, "algorithm"), "is required")
+		return
+	case s.Algorithm == algorithmSoon:
+		faults.add(fieldPath(path, "algorithm"), "concurrency is not supported yet")
+		return
+	default:
+		oneOf(faults, fieldPath(path, "algorithm"), s.Algorithm, Algorithms()...)
+		return
+	}
+	for _, field := range limitFields {
+		given, wanted := field.given(&s), slices.Contains(required, field.name)
+		switch {
+		case given && wanted:
+			if rule := field.read(&s, l); rule != "" {
+				faults.add(fieldPath(path, field.name), "%s", rule)
+			}
+		case given:
+			name := field.name
+			if name == "limit" && s.Limit == nil {
+				name = "unlimited"
+			}
+			faults.add(fieldPath(path, name), "is not a field of %s, which has %s",
+				s.Algorithm, strings.Join(required, " and "))
+		case wanted:
+			faults.add(fieldPath(path, field.name), "is required by %s", s.Algorithm)
+		}
+	}
+}
+
+// Spec is the plan as it is written, in its one canonical form: defaults are spelled
+// out, so that a changed default never changes a stored plan.
+func (p *Plan) Spec() PlanSpec {
+	spec := PlanSpec{Limits: make([]LimitSpec, 0, len(p.Limits))}
+	for _, l := range p.Limits {
+		spec.Limits = append(spec.Limits, l.Spec())
+	}
+	return spec
+}
+
+// Spec is the limit as it is written, in its one canonical form.
+func (l Limit) Spec() LimitSpec {
+	spec := LimitSpec{
+		Name: l.Name, Meter: l.Meter, Algorithm: l.Algorithm, Unlimited: l.Unlimited,
+		Window: l.Window.String(), Refill: l.Refill.String(), Rate: l.Rate.String(),
+		Scope: l.Scope, Mode: l.Mode,
+	}
+	numbers := map[string]struct {
+		to    **int64
+		units int64
+	}{
+		"limit": {&spec.Limit, l.Limit}, "capacity": {&spec.Capacity, l.Capacity},
+		"burst": {&spec.Burst, l.Burst}, "queue": {&spec.Queue, l.Queue},
+	}
+	for _, field := range algorithmFields[l.Algorithm] {
+		if number, ok := numbers[field]; ok && !(field == "limit" && l.Unlimited) {
+			units := number.units
+			*number.to = &units
+		}
+	}
+	return spec
+}
+
+func requiredName(faults *faultList, path, name string) {
+	switch {
+	case name == "":
+		faults.add(path, "is required")
+	case !ValidName(name):
+		faults.add(path, "%s", fmt.Sprintf("a name %s", NameRule))
+	}
+}

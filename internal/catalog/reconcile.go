@@ -1,0 +1,189 @@
+package catalog
+
+import (
+	"maps"
+	"slices"
+)
+
+// A state is what the database has of the objects that a configuration concerns.
+type state struct {
+	meters  map[string]haveMeter
+	plans   map[string]havePlan
+	tenants map[string]Tenant
+}
+
+type haveMeter struct {
+	Meter
+	removed bool
+}
+
+type havePlan struct {
+	Plan    // the newest version
+	removed bool
+}
+
+// edits is what has to be written for the database to agree with a configuration.
+type edits struct {
+	newMeters   []Meter
+	meters      []Meter // changed, or brought back
+	goneMeters  []string
+	newVersions []Plan   // plans that get a new version
+	backPlans   []string // plans brought back as they were
+	gonePlans   []string
+	newTenants  []Tenant
+	tenants     []tenantEdit
+	changes     []Change
+}
+
+type tenantEdit struct{ before, after Tenant }
+
+func (e tenantEdit) changesCalendar() bool {
+	return e.before.Timezone != e.after.Timezone || e.before.BillingAnchor != e.after.BillingAnchor
+}
+
+// none reports whether there is nothing to write.
+func (e *edits) none() bool {
+	return !slices.ContainsFunc(e.changes, func(c Change) bool { return c.Outcome != Unchanged })
+}
+
+// reconcile compares what should be there with what is, and adds a fault for each
+// name that refers to nothing. Without prune, nothing is ever removed.
+func reconcile(have state, want compiled, prune bool, faults *faultList) *edits {
+	e := &edits{}
+	meters := map[string]bool{} // those that exist once the change is made
+	for _, m := range want.meters {
+		meters[m.Name] = true
+		e.putMeter(have.meters[m.Name], m)
+	}
+	e.pruneMeters(have.meters, meters, prune)
+	plans := map[string]bool{}
+	for _, p := range want.plans {
+		plans[p.Name] = true
+		checkMeters(p, meters, faults)
+		e.putPlan(have.plans[p.Name], p)
+	}
+	e.prunePlans(have.plans, plans, prune)
+	for _, t := range want.tenants {
+		if !plans[t.Plan] {
+			faults.add(fieldPath(fieldPath("tenants", t.Name), "plan"), "there is no plan %s", t.Plan)
+		}
+		e.putTenant(have.tenants, t)
+	}
+	return e
+}
+
+// pruneMeters removes the meters that are not in live, or else adds them to it.
+func (e *edits) pruneMeters(have map[string]haveMeter, live map[string]bool, prune bool) {
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		m := have[name]
+		switch {
+		case m.removed || live[name]:
+		case prune:
+			e.goneMeters = append(e.goneMeters, name)
+			e.changes = append(e.changes, specChange(ObjectMeter, name, m.Spec(), nil))
+		default:
+			live[name] = true
+		}
+	}
+}
+
+// prunePlans removes the plans that are not in live, or else adds them to it.
+func (e *edits) prunePlans(have map[string]havePlan, live map[string]bool, prune bool) {
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		p := have[name]
+		switch {
+		case p.removed || live[name]:
+		case prune:
+			e.gonePlans = append(e.gonePlans, name)
+			e.changes = append(e.changes, specChange(ObjectPlan, name, p.Spec(), nil))
+		default:
+			live[name] = true
+		}
+	}
+}
+
+func checkMeters(p Plan, live map[string]bool, faults *faultList) {
+	for i, l := range p.Limits {
+		if !live[l.Meter] {
+			path := itemPath(fieldPath(fieldPath("plans", p.Name), "limits"), i)
+			faults.add(fieldPath(path, "meter"), "there is no meter %s", l.Meter)
+		}
+	}
+}
+
+func (e *edits) putMeter(have haveMeter, want Meter) {
+	want.ID = have.ID
+	switch {
+	case have.ID == 0:
+		e.newMeters = append(e.newMeters, want)
+		e.changes = append(e.changes, specChange(ObjectMeter, want.Name, nil, want.Spec()))
+	case have.removed:
+		e.meters = append(e.meters, want)
+		e.changes = append(e.changes, specChange(ObjectMeter, want.Name, nil, want.Spec()))
+	case have.Unit == want.Unit && maps.Equal(have.Weights, want.Weights):
+		e.changes = append(e.changes, unchanged(ObjectMeter, want.Name))
+	default:
+		e.meters = append(e.meters, want)
+		e.changes = append(e.changes, specChange(ObjectMeter, want.Name, have.Spec(), want.Spec()))
+	}
+}
+
+func (e *edits) putPlan(have havePlan, want Plan) {
+	want.Version = have.Version + 1
+	setSince(have.Limits, &want)
+	same := have.VersionID != 0 && slices.Equal(have.Limits, want.Limits)
+	switch {
+	case same && !have.removed:
+		e.changes = append(e.changes, unchanged(ObjectPlan, want.Name))
+		return
+	case same:
+		e.backPlans = append(e.backPlans, want.Name)
+	default:
+		e.newVersions = append(e.newVersions, want)
+	}
+	if have.VersionID == 0 || have.removed {
+		e.changes = append(e.changes, specChange(ObjectPlan, want.Name, nil, want.Spec()))
+	} else {
+		e.changes = append(e.changes, specChange(ObjectPlan, want.Name, have.Spec(), want.Spec()))
+	}
+}
+
+// setSince keeps the since of each limit that counts the same thing by the same
+// algorithm as it did in the version before: its level goes on. Any other limit is
+// new with this version, and starts full.
+func setSince(before []Limit, plan *Plan) {
+	old := make(map[string]Limit, len(before))
+	for _, l := range before {
+		old[l.Name] = l
+	}
+	for i := range plan.Limits {
+		l := &plan.Limits[i]
+		was, there := old[l.Name]
+		if there && was.Algorithm == l.Algorithm && was.Meter == l.Meter && was.Scope == l.Scope {
+			l.Since = was.Since
+		} else {
+			l.Since = plan.Version
+		}
+	}
+}
+
+func (e *edits) putTenant(have map[string]Tenant, want Tenant) {
+	was, there := have[want.Name]
+	want.ID, want.CreatedAt = was.ID, was.CreatedAt
+	if want.Status == "" {
+		want.Status = StatusActive
+		if there {
+			want.Status = was.Status
+		}
+	}
+	switch {
+	case !there:
+		e.newTenants = append(e.newTenants, want)
+		e.changes = append(e.changes, specChange(ObjectTenant, want.Name, nil, want.Spec()))
+	case was == want:
+		e.changes = append(e.changes, unchanged(ObjectTenant, want.Name))
+	default:
+		e.tenants = append(e.tenants, tenantEdit{was, want})
+		e.changes = append(e.changes, specChange(ObjectTenant, want.Name, was.Spec(), want.Spec()))
+	}
+}

@@ -1,0 +1,85 @@
+package catalog
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// ErrNotFound says that there is no object of that name, or that it was removed.
+var ErrNotFound = errors.New("not found")
+
+// A Querier runs one statement: a connection, a transaction, a pool or a session.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// A Store reads and changes the configuration in the database. It is safe for
+// concurrent use; changes are serial over all instances.
+type Store struct {
+	// Random is where ids and secrets of keys come from. Set it before first use.
+	Random io.Reader
+
+	pool *pgxpool.Pool
+}
+
+// NewStore returns a store on pool, which it does not close.
+func NewStore(pool *pgxpool.Pool) *Store { return &Store{Random: rand.Reader, pool: pool} }
+
+// GenesisHash is the head of a tenant's chain before its first entry. It holds the
+// tenant's name, so that no two chains begin alike.
+func GenesisHash(tenant string) [32]byte {
+	return sha256.Sum256([]byte("quotad/ledger/v1\x00" + tenant))
+}
+
+// Locks the one row of catalog_version, so that changes of the configuration are
+// serial. Decisions read the row without a lock and never wait for it. It is the
+// first lock of a change; accounts come after it, in order of their names.
+const lockVersionSQL = `
+select version
+from quotad.catalog_version
+for update`
+
+// Holds the lock of lockVersionSQL; the one row, no index.
+const raiseVersionSQL = `
+update quotad.catalog_version
+set version = $1`
+
+// A change must not wait long for a tenant while it keeps other changes waiting.
+const changeTimeoutSQL = `set local lock_timeout = '10s'`
+
+// inChange runs one change of the configuration as one transaction, after all
+// earlier ones. work gets the version that the change makes, and says whether to
+// keep it; if not, nothing has happened.
+func (s *Store) inChange(ctx context.Context, work func(tx pgx.Tx, version int64) (keep bool, err error)) error {
+	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return fmt.Errorf("begin a change of the configuration: %w", err)
+	}
+	defer tx.Rollback(ctx) // does nothing after a commit
+	if _, err := tx.Exec(ctx, changeTimeoutSQL); err != nil {
+		return fmt.Errorf("bound the waits of a change: %w", err)
+	}
+	var version int64
+	if err := tx.QueryRow(ctx, lockVersionSQL).Scan(&version); err != nil {
+		return fmt.Errorf("lock the configuration's version: %w", err)
+	}
+	version++
+	keep, err := work(tx, version)
+	if err != nil || !keep {
+		return err
+	}
+	if _, err := tx.Exec(ctx, raiseVersionSQL, version); err != nil {
+		return fmt.Errorf("raise the configuration's version: %w", err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("commit the change of the configuration: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ApplyOptions says how far [Store.Apply] goes.
+type ApplyOptions struct {
+	Prune  bool // remove the meters and plans that the configuration does not name
+	DryRun bool // do it all, then undo it
+}
+
+// Apply makes the database agree with the configuration, as one transaction: all of
+// it or, on any fault, nothing. The error then lists every [Fault]. What agrees
+// already is left as it is, so applying the same configuration again writes nothing.
+// Tenants are never removed, nor is a plan that a tenant has.
+func (s *Store) Apply(ctx context.Context, actor string, config *Config, options ApplyOptions) (Changes, error) {
+	var faults faultList
+	want := config.compile(&faults)
+	if err := config.source.locate(faults); err != nil {
+		return Changes{}, err
+	}
+	result := Changes{DryRun: options.DryRun}
+	err := s.inChange(ctx, func(tx pgx.Tx, version int64) (keep bool, err error) {
+		have, err := readState(ctx, tx, want, options.Prune)
+		if err != nil {
+			return false, err
+		}
+		todo := reconcile(have, want, options.Prune, &faults)
+		if err := config.source.locate(faults); err != nil {
+			return false, err
+		}
+		result.Version, result.Items = version-1, todo.changes
+		if todo.none() {
+			return false, nil
+		}
+		if err := write(ctx, tx, actor, version, todo); err != nil {
+			return false, err
+		}
+		if err := checkWhole(ctx, tx, todo.gonePlans, &faults); err != nil {
+			return false, err
+		}
+		if err := config.source.locate(faults); err != nil {
+			return false, err
+		}
+		if !options.DryRun {
+			result.Version = version
+		}
+		return !options.DryRun, nil
+	})
+	if err != nil {
+		return Changes{}, err
+	}
+	return result, nil
+}
+
+// A Put is what became of one object.
+type Put struct {
+	Change
+	Version int64 `json:"version"` // of the configuration afterwards
+}
+
+// PutMeter creates a meter or changes its unit and weights; it stays the same meter
+// to the ledger. Paths of faults are relative to spec.
+func (s *Store) PutMeter(ctx context.Context, actor, name string, spec MeterSpec) (Put, error) {
+	return s.put(ctx, actor, fieldPath("meters", name), &Config{Meters: map[string]MeterSpec{name: spec}})
+}
+
+// PutPlan creates a plan or gives it a new version, if anything differs. Paths of
+// faults are relative to spec.
+func (s *Store) PutPlan(ctx context.Context, actor, name string, spec PlanSpec) (Put, error) {
+	return s.put(ctx, actor, fieldPath("plans", name), &Config{Plans: map[string]PlanSpec{name: spec}})
+}
+
+// PutTenant creates a tenant's account or changes its configuration. A calendar that
+// it had stays valid for the windows that began under it. Paths of faults are
+// relative to spec.
+func (s *Store) PutTenant(ctx context.Context, actor, name string, spec TenantSpec) (Put, error) {
+	return s.put(ctx, actor, fieldPath("tenants", name), &Config{Tenants: map[string]TenantSpec{name: spec}})
+}
+
+func (s *Store) put(ctx context.Context, actor, path string, config *Config) (Put, error) {
+	changes, err := s.Apply(ctx, actor, config, ApplyOptions{})
+	if faults := Faults(err); len(faults) > 0 {
+		var relative faultList
+		for _, f := range faults {
+			f.Path = strings.TrimPrefix(strings.TrimPrefix(f.Path, path), ".")
+			relative.faults = append(relative.faults, f)
+		}
+		return Put{}, relative.err()
+	}
+	if err != nil {
+		return Put{}, err
+	}
+	return Put{Change: changes.Items[0], Version: changes.Version}, nil
+}
+
+// meter_unique finds the named ones; with $2, the whole table of at most a thousand
+// and the removed. Changes are serial, so no lock.
+const stateMetersSQL = `
+select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights), removed
+from quotad.meter
+where meter = any($1) or ($2 and not removed)`
+
+// plan_pkey and plan_version_pkey find the named ones; with $2, the whole table of
+// at most a thousand and the removed. Changes are serial, so no lock.
+const statePlansSQL = `
+select v.plan_version_id, p.plan, v.version, v.spec, p.removed
+from quotad.plan p
+join quotad.plan_version v on v.plan_version_id = p.plan_version_id
+where p.plan = any($1) or ($2 and not p.removed)`
+
+// account_tenant_unique finds them. No lock: only changes of the configuration write
+// these columns, and those are serial.
+const stateTenantsSQL = `
+select tenant_id, tenant, plan, status, timezone, billing_anchor, created_at
+from quotad.account
+where tenant = any($1)`
+
+// readState reads what a configuration names or refers to, and with all also every
+// other meter and plan.
+func readState(ctx context.Context, tx pgx.Tx, want compiled, all bool) (state, error) {
+	meters, plans, tenants := map[string]bool{}, map[string]bool{}, []string{}
+	for _, m := range want.meters {
+		meters[m.Name] = true
+	}
+	for _, p := range want.plans {
+		plans[p.Name] = true
+		for _, l := range p.Limits {
+			meters[l.Meter] = true
+		}
+	}
+	for _, t := range want.tenants {
+		plans[t.Plan] = true
+		tenants = append(tenants, t.Name)
+	}
+	haveMeters, err := collect(ctx, tx, scanHaveMeter, stateMetersSQL, slices.Sorted(maps.Keys(meters)), all)
+	if err != nil {
+		return state{}, fmt.Errorf("read meters: %w", err)
+	}
+	havePlans, err := collect(ctx, tx, scanHavePlan, statePlansSQL, slices.Sorted(maps.Keys(plans)), all)
+	if err != nil {
+		return state{}, fmt.Errorf("read plans: %w", err)
+	}
+	haveTenants, err := collect(ctx, tx, scanTenant, stateTenantsSQL, tenants)
+	if err != nil {
+		return state{}, fmt.Errorf("read tenants: %w", err)
+	}
+	return state{
+		meters:  byName(haveMeters, func(m haveMeter) string { return m.Name }),
+		plans:   byName(havePlans, func(p havePlan) string { return p.Name }),
+		tenants: byName(haveTenants, func(t Tenant) string { return t.Name }),
+	}, nil
+}
+
+func byName[T any](items []T, name func(T) string) map[string]T {
+	out := make(map[string]T, len(items))
+	for _, item := range items {
+		out[name(item)] = item
+	}
+	return out
+}
+
+func scanHaveMeter(row pgx.CollectableRow) (haveMeter, error) {
+	var (
+		id      int32
+		name    string
+		spec    []byte
+		removed bool
+	)
+	if err := row.Scan(&id, &name, &spec, &removed); err != nil {
+		return haveMeter{}, err
+	}
+	meter, err := decodeMeter(name, id, spec)
+	if err != nil {
+		return haveMeter{}, err
+	}
+	return haveMeter{*meter, removed}, nil
+}
+
+func scanHavePlan(row pgx.CollectableRow) (havePlan, error) {
+	var (
+		versionID int64
+		name      string
+		version   int32
+		spec      []byte
+		removed   bool
+	)
+	if err := row.Scan(&versionID, &name, &version, &spec, &removed); err != nil {
+		return havePlan{}, err
+	}
+	plan, err := decodeStored(name, version, versionID, spec)
+	if err != nil {
+		return havePlan{}, err
+	}
+	return havePlan{*plan, removed}, nil
+}
+
+func scanTenant(row pgx.CollectableRow) (Tenant, error) {
+	var t Tenant
+	err := row.Scan(&t.ID, &t.Name, &t.Plan, &t.Status, &t.Timezone, &t.BillingAnchor, &t.CreatedAt)
+	t.CreatedAt = t.CreatedAt.UTC()
+	return t, err
+}
+
+// account_plan finds the accounts of each plan; an index-only scan of those alone.
+const plansUsedSQL = `
+select plan, count(*)
+from quotad.account
+where plan = any($1)
+group by plan
+order by plan`
+
+// Counts two tables of at most a few thousand rows.
+const countsSQL = `
+select
+  (select count(*) from quotad.meter where not removed),
+  (select count(*) from quotad.plan where not removed)`
+
+// checkWhole checks, after a change, what only the whole database can tell.
+func checkWhole(ctx context.Context, tx pgx.Tx, gonePlans []string, faults *faultList) error {
+	var meters, plans int
+	if err := tx.QueryRow(ctx, countsSQL).Scan(&meters, &plans); err != nil {
+		return fmt.Errorf("count meters and plans: %w", err)
+	}
+	atMost(faults, "meters", meters, MetersMax)
+	atMost(faults, "plans", plans, PlansMax)
+	if len(gonePlans) == 0 {
+		return nil
+	}
+	var (
+		plan    string
+		tenants int
+	)
+	rows, err := tx.Query(ctx, plansUsedSQL, gonePlans)
+	if err != nil {
+		return fmt.Errorf("count the tenants of removed plans: %w", err)
+	}
+	_, err = pgx.ForEachRow(rows, []any{&plan, &tenants}, func() error {
+		faults.add(fieldPath("plans", plan), "cannot be removed: it is the plan of %d tenants", tenants)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("count the tenants of removed plans: %w", err)
+	}
+	return nil
+}
+
+// errNoRow says that a row which the change had read is gone.
+var errNoRow = errors.New("a row vanished under the lock of the configuration")

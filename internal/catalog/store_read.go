@@ -1,0 +1,217 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Bounds of one page of a list.
+const (
+	PageItems    = 100 // if nothing is asked for
+	PageItemsMax = 1_000
+)
+
+// A Page is a part of a list. Its zero value is the first [PageItems].
+type Page struct {
+	After string // the cursor that the page before gave; "" for the first
+	Limit int    // 1 to PageItemsMax items; 0 for PageItems
+}
+
+func (p Page) limit() int {
+	if p.Limit <= 0 {
+		return PageItems
+	}
+	return min(p.Limit, PageItemsMax)
+}
+
+// meter_unique finds the row; no lock.
+const meterSQL = `
+select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights), removed
+from quotad.meter
+where meter = $1 and not removed`
+
+// meter_unique is walked from the cursor; no lock.
+const metersSQL = `
+select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights), removed
+from quotad.meter
+where meter > $1 and not removed
+order by meter
+limit $2`
+
+// Reads the whole table, removed meters included; no lock.
+const allMetersSQL = `
+select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights), removed
+from quotad.meter`
+
+// Meter returns a meter. It returns [ErrNotFound] if there is none.
+func (s *Store) Meter(ctx context.Context, name string) (*Meter, error) {
+	m, err := one(ctx, s.pool, scanHaveMeter, meterSQL, name)
+	if err != nil {
+		return nil, fmt.Errorf("meter %s: %w", name, err)
+	}
+	return &m.Meter, nil
+}
+
+// Meters returns meters in the order of their names, and the cursor of the next page;
+// "" if this is the last.
+func (s *Store) Meters(ctx context.Context, page Page) (meters []*Meter, next string, err error) {
+	have, err := collect(ctx, s.pool, scanHaveMeter, metersSQL, page.After, page.limit()+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list meters: %w", err)
+	}
+	have, next = cut(have, page, func(m haveMeter) string { return m.Name })
+	for i := range have {
+		meters = append(meters, &have[i].Meter)
+	}
+	return meters, next, nil
+}
+
+// MetersByID returns every meter that ever was, removed ones too: entries name meters
+// by their ID.
+func (s *Store) MetersByID(ctx context.Context, q Querier) (map[int32]*Meter, error) {
+	have, err := collect(ctx, q, scanHaveMeter, allMetersSQL)
+	if err != nil {
+		return nil, fmt.Errorf("read meters: %w", err)
+	}
+	out := make(map[int32]*Meter, len(have))
+	for i := range have {
+		out[have[i].ID] = &have[i].Meter
+	}
+	return out, nil
+}
+
+// plan_pkey and plan_version_pkey find the row; no lock.
+const planSQL = `
+select v.plan_version_id, p.plan, v.version, v.spec
+from quotad.plan p
+join quotad.plan_version v on v.plan_version_id = p.plan_version_id
+where p.plan = $1 and not p.removed`
+
+// plan_pkey is walked from the cursor; no lock.
+const plansSQL = `
+select v.plan_version_id, p.plan, v.version, v.spec
+from quotad.plan p
+join quotad.plan_version v on v.plan_version_id = p.plan_version_id
+where p.plan > $1 and not p.removed
+order by p.plan
+limit $2`
+
+// Plan returns the current version of a plan. It returns [ErrNotFound] if there is
+// none.
+func (s *Store) Plan(ctx context.Context, name string) (*Plan, error) {
+	p, err := one(ctx, s.pool, scanPlan, planSQL, name)
+	if err != nil {
+		return nil, fmt.Errorf("plan %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// Plans returns the current versions of plans in the order of their names, and the
+// cursor of the next page; "" if this is the last.
+func (s *Store) Plans(ctx context.Context, page Page) (plans []*Plan, next string, err error) {
+	plans, err = collect(ctx, s.pool, scanPlan, plansSQL, page.After, page.limit()+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list plans: %w", err)
+	}
+	plans, next = cut(plans, page, func(p *Plan) string { return p.Name })
+	return plans, next, nil
+}
+
+// account_tenant_unique finds the row; no lock.
+const tenantSQL = `
+select tenant_id, tenant, plan, status, timezone, billing_anchor, created_at
+from quotad.account
+where tenant = $1`
+
+// account_tenant_unique is walked from the cursor; no lock.
+const tenantsSQL = `
+select tenant_id, tenant, plan, status, timezone, billing_anchor, created_at
+from quotad.account
+where tenant > $1
+order by tenant
+limit $2`
+
+// Tenant returns a tenant's configuration. It returns [ErrNotFound] if there is none.
+func (s *Store) Tenant(ctx context.Context, name string) (Tenant, error) {
+	t, err := one(ctx, s.pool, scanTenant, tenantSQL, name)
+	if err != nil {
+		return Tenant{}, fmt.Errorf("tenant %q: %w", name, err)
+	}
+	return t, nil
+}
+
+// Tenants returns tenants in the order of their names, and the cursor of the next
+// page; "" if this is the last.
+func (s *Store) Tenants(ctx context.Context, page Page) (tenants []Tenant, next string, err error) {
+	tenants, err = collect(ctx, s.pool, scanTenant, tenantsSQL, page.After, page.limit()+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list tenants: %w", err)
+	}
+	tenants, next = cut(tenants, page, func(t Tenant) string { return t.Name })
+	return tenants, next, nil
+}
+
+// A Record is one line of the configuration's history. Records are never changed.
+type Record struct {
+	ID     int64           `json:"id"` // rises with time
+	At     time.Time       `json:"at"`
+	By     string          `json:"by"`
+	Object Object          `json:"object"`
+	Name   string          `json:"name"`
+	Before json.RawMessage `json:"before"` // null if there was none
+	After  json.RawMessage `json:"after"`  // null if there is none
+}
+
+// config_change_pkey is walked backwards from the cursor; no lock.
+const recordsSQL = `
+select change_id, changed_at, changed_by, object, name, before, after
+from quotad.config_change
+where change_id < $1
+order by change_id desc
+limit $2`
+
+// Records returns the configuration's history, the newest first: those before an id,
+// or the newest if before is 0.
+func (s *Store) Records(ctx context.Context, before int64, limit int) ([]Record, error) {
+	if before <= 0 {
+		before = 1<<63 - 1
+	}
+	records, err := collect(ctx, s.pool, scanRecord, recordsSQL, before, Page{Limit: limit}.limit())
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration's history: %w", err)
+	}
+	return records, nil
+}
+
+func scanRecord(row pgx.CollectableRow) (Record, error) {
+	var r Record
+	err := row.Scan(&r.ID, &r.At, &r.By, &r.Object, &r.Name, (*[]byte)(&r.Before), (*[]byte)(&r.After))
+	r.At = r.At.UTC()
+	return r, err
+}
+
+// one runs a query for at most one row; none is [ErrNotFound].
+func one[T any](ctx context.Context, q Querier, scan pgx.RowToFunc[T], sql string, args ...any) (T, error) {
+	found, err := collect(ctx, q, scan, sql, args...)
+	if err != nil || len(found) == 0 {
+		var none T
+		if err == nil {
+			err = ErrNotFound
+		}
+		return none, err
+	}
+	return found[0], nil
+}
+
+// cut drops the one item too many that was read to learn whether there are more.
+func cut[T any](items []T, page Page, name func(T) string) (kept []T, next string) {
+	if len(items) <= page.limit() {
+		return items, ""
+	}
+	items = items[:page.limit()]
+	return items, name(items[len(items)-1])
+}
