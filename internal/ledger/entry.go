@@ -1,0 +1,102 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// A Kind says what an entry records. Its text form is stored and sent.
+type Kind string
+
+// KindConsume is usage that a decision admitted.
+const KindConsume Kind = "consume"
+
+// An Entry is one row of the ledger.
+type Entry struct {
+	Tenant        string
+	Seq           int64 // 1, 2, 3 … per tenant
+	At            time.Time
+	EffectiveAt   time.Time // the instant its units count from
+	Kind          Kind
+	Meter         string
+	Subject       string // "" for none, or when erased
+	SubjectID     int64  // the subject's number in its tenant; 0 for none
+	Units         int64  // change of usage
+	Held          int64  // change of what is set aside
+	Total         int64  // units of the tenant's meter, this entry included
+	SubjectTotal  int64  // units of the subject's meter, this entry included; 0 without a subject
+	RequestID     uuid.UUID
+	BatchID       uuid.UUID // the transaction that wrote it
+	RefSeq        int64     // the entry it answers; 0 for none
+	PlanVersionID int64
+	Plan          string
+	PlanVersion   int32
+	LimitsUsed    []int64 // what each limit of the plan version on the meter had used before
+	Dims          map[string]string
+	SubjectDigest []byte // SHA-256(salt, subject); nil for none
+	DimsDigest    []byte // SHA-256(salt, dims); nil for none
+	Hash          [32]byte
+}
+
+// canonicalVersion heads the canonical bytes, so that another layout can follow.
+const canonicalVersion = "quotad/entry/v1"
+
+// appendCanonical appends the bytes that the chain covers, defined here and nowhere
+// else: every field of fixed order, each as a 4-byte big-endian length and its bytes.
+// Integers are 8 bytes big-endian, instants microseconds since the Unix epoch. The
+// tenant is covered through the chain's first hash, the text of subject and dims
+// through their digests, and plan and its version through the version's id.
+func (e *Entry) appendCanonical(b []byte) []byte {
+	b = appendField(b, canonicalVersion)
+	b = appendInt(b, e.Seq)
+	b = appendInt(b, e.At.UnixMicro())
+	b = appendInt(b, e.EffectiveAt.UnixMicro())
+	b = appendField(b, string(e.Kind))
+	b = appendField(b, e.Meter)
+	b = appendField(b, e.SubjectDigest)
+	b = appendInt(b, e.Units)
+	b = appendInt(b, e.Held)
+	b = appendInt(b, e.Total)
+	b = appendInt(b, e.SubjectTotal)
+	b = appendField(b, e.RequestID[:])
+	b = appendField(b, e.BatchID[:])
+	b = appendInt(b, e.RefSeq)
+	b = appendInt(b, e.PlanVersionID)
+	b = binary.BigEndian.AppendUint32(b, uint32(8*len(e.LimitsUsed)))
+	for _, used := range e.LimitsUsed {
+		b = binary.BigEndian.AppendUint64(b, uint64(used))
+	}
+	return appendField(b, e.DimsDigest)
+}
+
+func appendField[T string | []byte](b []byte, field T) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(field)))
+	return append(b, field...)
+}
+
+func appendInt(b []byte, v int64) []byte {
+	b = binary.BigEndian.AppendUint32(b, 8)
+	return binary.BigEndian.AppendUint64(b, uint64(v))
+}
+
+// ChainHash returns SHA-256(previous ‖ canonical bytes of e).
+func (e *Entry) ChainHash(previous [32]byte) [32]byte {
+	var buffer [512]byte
+	b := append(buffer[:0], previous[:]...)
+	return sha256.Sum256(e.appendCanonical(b))
+}
+
+// Digest returns SHA-256(salt ‖ text): what the chain covers of a text that may have
+// to be erased.
+func Digest(salt, text []byte) []byte {
+	h := sha256.New()
+	h.Write(salt)
+	h.Write(text)
+	return h.Sum(nil)
+}
+
+// SaltBytes is the length of the random salt of a digest.
+const SaltBytes = 16

@@ -1,0 +1,142 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ErrNotFound says that there is no such entry, or no such tenant.
+var ErrNotFound = errors.New("no such entry")
+
+// A Querier runs a query: a pool, a connection or a transaction.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// A Store reads the ledger for audits. It is safe for concurrent use if its Querier is.
+type Store struct {
+	db Querier
+}
+
+// NewStore returns a store that reads from db.
+func NewStore(db Querier) *Store { return &Store{db: db} }
+
+// EntriesMax bounds one page of entries.
+const EntriesMax = 1000
+
+// An EntryQuery selects entries of one tenant. Zero fields select everything.
+type EntryQuery struct {
+	Tenant     string
+	AfterSeq   int64 // exclusive; 0 starts at the first, or at the last when Descending
+	Descending bool
+	Meter      string
+	Subject    string
+	Kind       Kind
+	From       time.Time // inclusive
+	Until      time.Time // exclusive
+	Limit      int       // 1 to EntriesMax
+}
+
+// entryColumns is every column of an entry with the texts it refers to.
+const entryColumns = `
+select a.tenant, e.seq, e.at, e.effective_at, e.kind, m.meter, coalesce(s.subject, ''), e.subject_id, e.units, e.held, e.total,
+       e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, p.plan, p.version, e.limits_used,
+       d.dims, s.digest, e.dims_digest, e.hash
+from quotad.account a
+join quotad.entry e on e.tenant_id = a.tenant_id
+join quotad.meter m on m.meter_id = e.meter_id
+join quotad.plan_version p on p.plan_version_id = e.plan_version_id
+left join quotad.subject s on s.tenant_id = e.tenant_id and s.subject_id = e.subject_id
+left join quotad.entry_dims d on d.tenant_id = e.tenant_id and d.seq = e.seq and d.at = e.at`
+
+// index: entry_pkey in its order, one range per partition; filters are checked on the
+// way, and at most one page is returned. lock: none.
+const entriesSQL = entryColumns + `
+where a.tenant = $1
+  and e.seq > $2 and e.seq < $3
+  and ($4 = '' or m.meter = $4)
+  and ($5 = '' or s.subject = $5)
+  and ($6 = '' or e.kind = $6)
+  and ($7::timestamptz is null or e.at >= $7)
+  and ($8::timestamptz is null or e.at < $8)`
+
+const (
+	ascendingSQL  = entriesSQL + ` order by e.seq limit $9`
+	descendingSQL = entriesSQL + ` order by e.seq desc limit $9`
+)
+
+// Entries returns one page of entries in the order of their numbers. An unknown tenant
+// has none.
+func (s *Store) Entries(ctx context.Context, q EntryQuery) ([]Entry, error) {
+	if q.Limit < 1 || q.Limit > EntriesMax {
+		return nil, fmt.Errorf("read entries: limit must be 1 to %d", EntriesMax)
+	}
+	sql, after, before := ascendingSQL, q.AfterSeq, int64(1<<62)
+	if q.Descending {
+		sql, after = descendingSQL, 0
+		if q.AfterSeq > 0 {
+			before = q.AfterSeq
+		}
+	}
+	rows, err := s.db.Query(ctx, sql, q.Tenant, after, before, q.Meter, q.Subject, string(q.Kind),
+		orNull(q.From), orNull(q.Until), q.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("read entries: %w", err)
+	}
+	entries, err := pgx.CollectRows(rows, scanEntry)
+	if err != nil {
+		return nil, fmt.Errorf("read entries: %w", err)
+	}
+	return entries, nil
+}
+
+// index: entry_pkey, one descent per partition. lock: none.
+const entrySQL = entryColumns + `
+where a.tenant = $1 and e.seq = $2`
+
+// Entry returns one entry, or [ErrNotFound].
+func (s *Store) Entry(ctx context.Context, tenant string, seq int64) (Entry, error) {
+	rows, err := s.db.Query(ctx, entrySQL, tenant, seq)
+	if err != nil {
+		return Entry{}, fmt.Errorf("read entry: %w", err)
+	}
+	e, err := pgx.CollectExactlyOneRow(rows, scanEntry)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Entry{}, ErrNotFound
+	case err != nil:
+		return Entry{}, fmt.Errorf("read entry: %w", err)
+	}
+	return e, nil
+}
+
+func orNull(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func scanEntry(row pgx.CollectableRow) (Entry, error) {
+	var e Entry
+	var dims, hash []byte
+	err := row.Scan(&e.Tenant, &e.Seq, &e.At, &e.EffectiveAt, &e.Kind, &e.Meter, &e.Subject, &e.SubjectID, &e.Units, &e.Held, &e.Total,
+		&e.SubjectTotal, &e.RequestID, &e.BatchID, &e.RefSeq, &e.PlanVersionID, &e.Plan, &e.PlanVersion, &e.LimitsUsed,
+		&dims, &e.SubjectDigest, &e.DimsDigest, &hash)
+	if err != nil {
+		return Entry{}, err
+	}
+	e.At, e.EffectiveAt = e.At.UTC(), e.EffectiveAt.UTC()
+	copy(e.Hash[:], hash)
+	if dims != nil {
+		if err := json.Unmarshal(dims, &e.Dims); err != nil {
+			return Entry{}, fmt.Errorf("read dims: %w", err)
+		}
+	}
+	return e, nil
+}

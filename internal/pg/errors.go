@@ -1,0 +1,44 @@
+package pg
+
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// SQLSTATEs that quotad acts on.
+const (
+	CodeLockNotAvailable = "55P03" // lock_timeout
+	CodeCheckViolation   = "23514" // also: no partition for a row
+	CodeDeadlock         = "40P01"
+	CodeUniqueViolation  = "23505"
+)
+
+// Code returns the SQLSTATE of err, or "" if err did not come from the server.
+func Code(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code
+	}
+	return ""
+}
+
+// Refused reports whether err is the server's word that a statement failed and its
+// transaction with it: severity ERROR on a connection that goes on.
+func Refused(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR"
+}
+
+// OneRowsFault reports whether err is about the content of a row (a constraint, an
+// overflow, a bad value), so that other rows of the same statement may be fine.
+func OneRowsFault(err error) bool {
+	code := Code(err)
+	return len(code) == 5 && (code[:2] == "22" || code[:2] == "23")
+}
+
+// NoPartition reports whether err says that no partition takes the row.
+func NoPartition(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && pgErr.Code == CodeCheckViolation && pgErr.ConstraintName == ""
+}

@@ -1,0 +1,159 @@
+package pg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrCommitUnknown says that a commit was sent and nobody knows whether it happened.
+var ErrCommitUnknown = errors.New("commit was sent, its outcome is unknown")
+
+var errNoCancel = errors.New("a decision session never sends a cancel")
+
+// A Session is one connection for transactions whose commit must never be in doubt
+// longer than needed. It differs from a pooled connection in this: a bound that ends
+// closes the socket and sends no cancel request, because a cancel ends the wait for
+// synchronous replication and so exposes rows that no standby has.
+//
+// A Session is not safe for concurrent use. After any error but a refusal by the
+// server it is closed; open a new one.
+type Session struct {
+	conn   *pgx.Conn
+	warned bool // a warning 01000 arrived since the last commit was sent
+	closed bool
+}
+
+// settings are what every session starts with. A vanished instance must not hold a
+// tenant's lock for ever. Hot statements are planned once, and each of their rows is one
+// descent of an index: a plan made while tables were small must not scan them later.
+func settings() map[string]string {
+	return map[string]string{
+		"timezone":                            "UTC",
+		"default_transaction_isolation":       "read committed",
+		"lock_timeout":                        "1s",
+		"idle_in_transaction_session_timeout": "10s",
+		"plan_cache_mode":                     "force_generic_plan",
+		"enable_seqscan":                      "off",
+		"enable_hashjoin":                     "off",
+		"enable_mergejoin":                    "off",
+		"jit":                                 "off",
+	}
+}
+
+// Connect opens a session with config, which it copies.
+func Connect(ctx context.Context, config *pgx.ConnConfig) (*Session, error) {
+	config = config.Copy()
+	s := &Session{}
+	var connected atomic.Bool
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		// Once connected, pgconn dials again only to send a cancel request.
+		if connected.Load() {
+			return nil, errNoCancel
+		}
+		return dial(ctx, network, addr)
+	}
+	config.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) {
+		if notice.Code == "01000" {
+			s.warned = true
+		}
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
+	for name, value := range settings() {
+		config.RuntimeParams[name] = value
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", err)
+	}
+	connected.Store(true)
+	s.conn = conn
+	return s, nil
+}
+
+// Begin queues the start of a transaction; it must come first in a batch.
+func Begin(b *pgx.Batch) {
+	b.Queue("begin isolation level read committed")
+}
+
+// Send runs the queued statements in one pipelined round trip, callbacks included,
+// and waits at most timeout for the whole of it. When an error is a refusal (see
+// [Refused]) the session lives on in a failed transaction: call [Session.Rollback].
+func (s *Session) Send(ctx context.Context, b *pgx.Batch, timeout time.Duration) error {
+	stop := s.closeAfter(timeout)
+	defer stop()
+	return s.conn.SendBatch(context.WithoutCancel(ctx), b).Close()
+}
+
+// Commit queues a commit behind the statements in b and runs them in one round trip.
+// It returns nil only if the server acknowledged a commit that is durable as
+// configured. An error that wraps [ErrCommitUnknown] means that nobody knows; any
+// other one that nothing was committed.
+func (s *Session) Commit(ctx context.Context, b *pgx.Batch, timeout time.Duration) error {
+	s.warned = false
+	var tag pgconn.CommandTag
+	b.Queue("commit").Exec(func(ct pgconn.CommandTag) error {
+		tag = ct
+		return nil
+	})
+	err := s.Send(ctx, b, timeout)
+	switch {
+	case err == nil && tag.String() == "COMMIT" && !s.warned:
+		return nil
+	case err == nil && s.warned:
+		// The commit is on this server, but the wait for its standby was cut short.
+		s.Close()
+		return fmt.Errorf("%w: replication was not waited for", ErrCommitUnknown)
+	case err == nil:
+		return fmt.Errorf("commit ended in %q", tag)
+	case s.Closed() || !Refused(err):
+		s.Close()
+		return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
+	default:
+		return err
+	}
+}
+
+// Rollback ends a transaction that is not to be kept. If it fails the session is
+// closed, which ends the transaction too.
+func (s *Session) Rollback(ctx context.Context, timeout time.Duration) {
+	if s.Closed() || s.conn.PgConn().TxStatus() == 'I' {
+		return
+	}
+	stop := s.closeAfter(timeout)
+	defer stop()
+	if _, err := s.conn.Exec(context.WithoutCancel(ctx), "rollback"); err != nil {
+		s.Close()
+	}
+}
+
+// Query runs one statement outside of a batch, for a querier such as the catalog's.
+// The session's bound does not apply: ctx must carry a deadline, and its end closes
+// the session.
+func (s *Session) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return s.conn.Query(ctx, sql, args...)
+}
+
+// Closed reports whether the session can no longer be used.
+func (s *Session) Closed() bool { return s.closed || s.conn.IsClosed() }
+
+// Close closes the socket at once. The server ends an open transaction when it
+// notices.
+func (s *Session) Close() {
+	s.closed = true
+	_ = s.conn.PgConn().Conn().Close()
+}
+
+// closeAfter closes the socket when timeout ends. The returned function calls it off.
+func (s *Session) closeAfter(timeout time.Duration) (stop func()) {
+	socket := s.conn.PgConn().Conn()
+	timer := time.AfterFunc(timeout, func() { _ = socket.Close() })
+	return func() { timer.Stop() }
+}

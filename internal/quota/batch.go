@@ -1,0 +1,247 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
+	"github.com/quotad/quotad/internal/pg"
+)
+
+// A batch is one transaction: it locks the accounts of its calls, reads what their
+// limits need, decides every call in order, and writes and commits the lot.
+type batch struct {
+	runner    *runner
+	wait      bool
+	id        uuid.UUID // random: tells this transaction's entries from any other's
+	snapshot  *catalog.Snapshot
+	clock     ledger.Clock
+	tenants   []*tenantWork
+	byName    map[string]*tenantWork
+	results   []result
+	write     ledger.Write
+	levels    []levelRow
+	keys      []keyRow
+	elsewhere map[string][]*call
+}
+
+// tenantWork is what a batch knows of one tenant.
+type tenantWork struct {
+	name    string
+	calls   []*call
+	exists  bool // known to exist, from memory or from its lock
+	sought  bool // asked whether it exists
+	locked  bool
+	facts   facts
+	account ledger.Account
+	book    *book // nil until facts are known
+	asked   map[limitKey][]int64
+	keys    map[string]keptAnswer
+	subject map[string]*ledger.NewSubject // Salt nil for one that is stored already
+
+	crossings map[crossingWant]int64 // when running totals were reached, for waits
+}
+
+func (t *tenantWork) crossed(want crossingWant, atMicros int64) {
+	if t.crossings == nil {
+		t.crossings = make(map[crossingWant]int64)
+	}
+	t.crossings[want] = atMicros
+}
+
+// result is what a call will be told once the batch has committed.
+type result struct {
+	call    *call
+	work    *tenantWork
+	verdict verdict
+	err     error
+}
+
+func newBatch(r *runner, calls []*call, wait bool) *batch {
+	b := &batch{
+		runner:   r,
+		wait:     wait,
+		id:       uuid.New(),
+		snapshot: r.engine.snapshot.Load(),
+		byName:   make(map[string]*tenantWork),
+	}
+	for _, c := range calls {
+		name := c.request.Tenant
+		t := b.byName[name]
+		if t == nil {
+			t = &tenantWork{name: name}
+			b.byName[name] = t
+			b.tenants = append(b.tenants, t)
+		}
+		t.calls = append(t.calls, c)
+	}
+	return b
+}
+
+// run carries the batch out and answers its calls, but for those left in elsewhere. On
+// an error nobody was answered; unless it wraps [pg.ErrCommitUnknown], nothing changed.
+func (b *batch) run(ctx context.Context) error {
+	started := time.Now()
+	if err := b.runner.connect(ctx); err != nil {
+		return err
+	}
+	if err := b.read(ctx); err != nil {
+		b.runner.session.Rollback(ctx, b.runner.engine.config.readTimeout)
+		return err
+	}
+	b.decide()
+	if err := b.commit(ctx); err != nil {
+		b.runner.session.Rollback(ctx, b.runner.engine.config.readTimeout)
+		return err
+	}
+	b.deliver()
+	b.runner.engine.metrics.batch(len(b.results), time.Since(started))
+	return nil
+}
+
+// decide answers every call of a locked tenant, in order, each seeing what earlier ones
+// did.
+func (b *batch) decide() {
+	for _, t := range b.tenants {
+		if !t.locked {
+			b.leave(t)
+			continue
+		}
+		for _, c := range t.calls {
+			res := result{call: c, work: t}
+			res.verdict, res.err = b.decideCall(t, c)
+			b.results = append(b.results, res)
+		}
+		b.collect(t)
+	}
+}
+
+// leave hands the calls of a tenant that was not locked back, or refuses them if there
+// is no such tenant.
+func (b *batch) leave(t *tenantWork) {
+	if t.exists {
+		if b.elsewhere == nil {
+			b.elsewhere = make(map[string][]*call)
+		}
+		b.elsewhere[t.name] = t.calls
+		return
+	}
+	for _, c := range t.calls {
+		b.results = append(b.results, result{call: c, err: &Error{
+			Code: CodeTenantNotFound, Faults: []Fault{{"tenant", "must name a configured tenant"}},
+		}})
+	}
+}
+
+func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
+	if t.book == nil {
+		return verdict{}, &Error{Code: CodeInternal, Err: errors.New("the tenant's plan cannot be compiled")}
+	}
+	r := &c.request
+	if c.stand {
+		return verdict{decision: t.book.stand(r.Tenant, r.Subject)}, nil
+	}
+	keyed := r.Key != "" && !r.DryRun
+	if kept, ok := t.keys[r.Key]; ok && keyed {
+		if kept.requestHash != r.fingerprint() {
+			return verdict{}, &Error{Code: CodeKeyReused, Faults: []Fault{{
+				"Idempotency-Key", "was used before for another request",
+			}}}
+		}
+		return verdict{decision: Decision{Allowed: true, Tenant: r.Tenant, Replayed: true, Encoded: kept.answer}}, nil
+	}
+	v, err := decide(t.book, r)
+	if err != nil {
+		return v, err
+	}
+	v.decision.RequestID, err = uuid.NewV7()
+	if err != nil {
+		return v, &Error{Code: CodeInternal, Err: err}
+	}
+	v.decision.DecidedAt = time.UnixMicro(t.book.nowMicros).UTC()
+	if v.decision.Allowed && !r.DryRun {
+		if err := b.post(t, r, &v); err != nil {
+			return v, &Error{Code: CodeInternal, Err: err}
+		}
+	}
+	return v, nil
+}
+
+// commit writes what the decisions changed and commits. What denied calls still need to
+// read for their waits travels in the same round trip.
+func (b *batch) commit(ctx context.Context) error {
+	var queries pgx.Batch
+	b.queueCrossings(&queries)
+	ledger.QueueWrite(&queries, &b.write)
+	queueWriteLevels(&queries, b.levels)
+	queueWriteKeys(&queries, b.keys)
+	return b.runner.session.Commit(ctx, &queries, b.runner.engine.config.commitTimeout)
+}
+
+// crossingWant is a question of a denied call's wait, by the total it is about.
+type crossingWant struct {
+	key    meterKey
+	target int64
+}
+
+// queueCrossings queues the questions of all waits; the answers are settled into the
+// decisions when they arrive.
+func (b *batch) queueCrossings(queries *pgx.Batch) {
+	var asked []ledger.CrossingQuery
+	var wants []crossingWant
+	var works []*tenantWork
+	for i := range b.results {
+		res := &b.results[i]
+		res.verdict.crossings(func(w *wait, target int64) {
+			meter := b.snapshot.Meter(w.key.meter)
+			query := ledger.CrossingQuery{
+				TenantID: res.work.facts.tenantID,
+				MeterID:  meter.ID,
+				LoMicros: w.view.NowMicros - w.limit.Window.DurationMicros,
+				HiMicros: w.view.NowMicros,
+				Target:   target,
+			}
+			if w.key.subject != "" {
+				query.SubjectID = res.work.subject[w.key.subject].SubjectID
+			}
+			asked, wants, works = append(asked, query), append(wants, crossingWant{w.key, target}), append(works, res.work)
+		})
+	}
+	ledger.QueueCrossings(queries, asked, func(i int, atMicros int64) {
+		works[i].crossed(wants[i], atMicros)
+	})
+}
+
+// deliver answers the calls of a batch that is committed.
+func (b *batch) deliver() {
+	for i := range b.results {
+		res := &b.results[i]
+		if res.err == nil && res.work != nil {
+			res.verdict.settleWaits(res.work.book, func(key meterKey, target int64) int64 {
+				return res.work.crossings[crossingWant{key, target}]
+			})
+		}
+		res.call.answer(res.verdict.decision, res.err)
+	}
+}
+
+// deliverUnknown tells the calls of a batch that nobody knows whether it is committed.
+// Those that changed nothing can simply be tried again.
+func (b *batch) deliverUnknown() {
+	for i := range b.results {
+		res := &b.results[i]
+		switch {
+		case res.err != nil:
+			res.call.answer(Decision{}, res.err)
+		case res.verdict.decision.Receipt != nil:
+			res.call.answer(Decision{}, &Error{Code: CodeOutcomeUnknown, RetryAfter: time.Second})
+		default:
+			res.call.answer(Decision{}, unavailable(pg.ErrCommitUnknown))
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
+	"github.com/quotad/quotad/internal/pg"
+)
+
+// readRoundsMax bounds the read round trips of a batch. One is the rule. A second
+// follows when a tenant was not known, or what was known of it no longer holds, or a
+// window began since its start was predicted; a third when both met.
+const readRoundsMax = 4
+
+// read locks the accounts and fills the books of the tenants that were locked.
+func (b *batch) read(ctx context.Context) error {
+	if b.snapshot == nil { // this instance's first batch
+		if err := b.readFirst(ctx); err != nil {
+			return err
+		}
+	}
+	b.predict()
+	for round := range readRoundsMax {
+		var queries pgx.Batch
+		if round == 0 {
+			pg.Begin(&queries)
+			ledger.QueueLock(&queries, b.names(), b.wait, b.lock)
+		}
+		if !b.queueReads(&queries, round == 0) {
+			b.closeEdges()
+			return nil
+		}
+		if err := b.runner.session.Send(ctx, &queries, b.runner.engine.config.readTimeout); err != nil {
+			return err
+		}
+		if round == 0 {
+			b.runner.engine.clock.observe(b.clock.At, b.runner.engine)
+		}
+		if err := b.reconcile(ctx); err != nil {
+			return err
+		}
+	}
+	return errors.New("what a batch has to read did not settle")
+}
+
+// readFirst loads the configuration before anything is known. It needs no transaction.
+func (b *batch) readFirst(ctx context.Context) error {
+	snapshot, err := b.runner.reload(ctx)
+	b.snapshot = snapshot
+	return err
+}
+
+func (b *batch) names() []string {
+	names := make([]string, len(b.tenants))
+	for i, t := range b.tenants {
+		names[i] = t.name
+	}
+	return names
+}
+
+// predict takes what this instance remembers of the tenants, so that their reads can
+// travel with the lock.
+func (b *batch) predict() {
+	now := b.runner.engine.clock.estimate()
+	for _, t := range b.tenants {
+		known, ok := b.runner.engine.tenants.Get(t.name)
+		if !ok {
+			continue
+		}
+		t.exists, t.facts = true, known
+		if r, err := b.runner.rulesFor(b.snapshot, known); err == nil {
+			t.book = newBook(r, b.snapshot)
+			t.book.nowMicros = now
+		}
+	}
+}
+
+// lock notes an account that is now ours.
+func (b *batch) lock(a ledger.Account) {
+	t := b.byName[a.Tenant]
+	t.locked, t.exists, t.account = true, true, a
+}
+
+// reads gathers the queries of one round over all tenants, and where answers go.
+type reads struct {
+	totals     []ledger.TotalQuery
+	totalsFor  []*total
+	subjects   []subjectSlot
+	edges      []ledger.EdgeQuery
+	edgesFor   []*int64
+	levels     []levelQuery
+	levelsFor  []*level
+	keys       []keyQuery
+	keysFor    []*tenantWork
+	unknown    []string
+	predicting bool
+}
+
+type subjectSlot struct {
+	work    *tenantWork
+	subject string
+}
+
+// queueReads queues what the books still miss. It returns false when there was nothing
+// to read, and always reads something in the first round.
+func (b *batch) queueReads(queries *pgx.Batch, first bool) bool {
+	in := &reads{predicting: first}
+	for _, t := range b.tenants {
+		switch {
+		case t.book != nil && (first || t.locked):
+			b.want(in, t)
+		case !first && !t.exists && !t.sought:
+			t.sought = true
+			in.unknown = append(in.unknown, t.name)
+		}
+	}
+	if !first && len(in.totals)+len(in.edges)+len(in.levels)+len(in.keys)+len(in.unknown) == 0 {
+		return false
+	}
+	var at *time.Time
+	if !first {
+		at = &b.clock.At
+	}
+	ledger.QueueEdges(queries, at, in.edges,
+		func(c ledger.Clock) { b.clock = c },
+		func(i int, e ledger.Edge) {
+			if e.Found {
+				*in.edgesFor[i] = e.Before
+			}
+		})
+	ledger.QueueTotals(queries, in.totals, func(i int, t ledger.Total, s ledger.SubjectRow) {
+		*in.totalsFor[i] = total{units: t.Units, held: t.Held, calls: t.Calls, readUnits: t.Units}
+		if !t.LastAt.IsZero() {
+			in.totalsFor[i].lastAtMicros = max(0, t.LastAt.UnixMicro())
+		}
+		in.subjects[i].found(s)
+	})
+	queueLevels(queries, in.levels, func(i int, v level) { *in.levelsFor[i] = v })
+	queueKeys(queries, in.keys, func(i int, kept keptAnswer) { in.keysFor[i].keys[in.keys[i].key] = kept })
+	if len(in.unknown) > 0 {
+		ledger.QueueExisting(queries, in.unknown, func(name string) { b.byName[name].exists = true })
+	}
+	return true
+}
+
+// found notes what the ledger knows of a subject.
+func (s subjectSlot) found(row ledger.SubjectRow) {
+	if s.subject != "" && row.ID != 0 {
+		s.work.subject[s.subject] = &ledger.NewSubject{SubjectID: row.ID, Digest: row.Digest}
+	}
+}
+
+// want adds what the calls of t read and the book does not hold yet.
+func (b *batch) want(in *reads, t *tenantWork) {
+	if t.keys == nil {
+		t.keys = make(map[string]keptAnswer)
+		t.subject = make(map[string]*ledger.NewSubject)
+		t.asked = make(map[limitKey][]int64)
+		for _, c := range t.calls {
+			if c.request.Key != "" && !c.request.DryRun {
+				in.keys = append(in.keys, keyQuery{t.facts.tenantID, c.request.Key})
+				in.keysFor = append(in.keysFor, t)
+			}
+		}
+	}
+	for _, c := range t.calls {
+		if c.stand {
+			for meter := range t.book.rules.byMeter {
+				b.wantMeter(in, t, meter, c.request.Subject)
+			}
+			continue
+		}
+		for i := range c.request.Charges {
+			b.wantMeter(in, t, c.request.Charges[i].Meter, c.request.Subject)
+		}
+	}
+}
+
+func (b *batch) wantMeter(in *reads, t *tenantWork, name, subject string) {
+	meter := b.snapshot.Meter(name)
+	if meter == nil {
+		return // the decision will say so
+	}
+	book := t.book
+	needMeter := func(key meterKey) {
+		if _, have := book.totals[key]; have {
+			return
+		}
+		slot := &total{}
+		book.totals[key] = slot
+		in.totals = append(in.totals, ledger.TotalQuery{TenantID: t.facts.tenantID, MeterID: meter.ID, Subject: key.subject})
+		in.totalsFor = append(in.totalsFor, slot)
+		in.subjects = append(in.subjects, subjectSlot{t, key.subject})
+	}
+	needLimit := func(key limitKey) {
+		if key.limit.Algorithm.KeepsLevel() {
+			if _, have := book.levels[key]; !have {
+				slot := &level{}
+				book.levels[key] = slot
+				in.levels = append(in.levels, levelQuery{t.facts.tenantID, key.limit.Name, key.subject})
+				in.levelsFor = append(in.levelsFor, slot)
+			}
+			return
+		}
+		in.wantEdges(t, key, meter)
+	}
+	book.rules.needs(name, subject, needMeter, needLimit)
+}
+
+// noEntry stands in for an edge behind which there is no entry until the total is known.
+const noEntry = -1
+
+// wantEdges adds the edges of a window unless they were read for these very instants. An
+// edge that slides with now is asked for relative to the database's clock as long as that
+// is only predicted.
+func (in *reads) wantEdges(t *tenantWork, key limitKey, meter *catalog.Meter) {
+	now := t.book.nowMicros
+	edges := key.limit.rule.Edges(now)
+	instants := make([]int64, len(edges))
+	for i, e := range edges {
+		instants[i] = e.AtMicros
+		if e.Sliding {
+			instants[i] = e.AtMicros - now
+		}
+	}
+	if asked, have := t.asked[key]; have && slices.Equal(asked, instants) {
+		return
+	}
+	t.asked[key] = instants
+	before := make([]int64, len(edges))
+	t.book.before[key] = before
+	for i, e := range edges {
+		before[i] = noEntry
+		query := ledger.EdgeQuery{TenantID: t.facts.tenantID, MeterID: meter.ID, Subject: key.subject}
+		if e.Sliding && in.predicting {
+			query.Lookback = time.Duration(now-e.AtMicros) * time.Microsecond
+		} else {
+			query.Start = time.UnixMicro(e.AtMicros).UTC()
+		}
+		in.edges = append(in.edges, query)
+		in.edgesFor = append(in.edgesFor, &before[i])
+	}
+}
+
+// reconcile compares what was predicted with what is now known under the locks, and
+// starts a tenant's book over where it differs.
+func (b *batch) reconcile(ctx context.Context) error {
+	stale := b.clock.CatalogVersion != b.snapshot.Version
+	if stale {
+		snapshot, err := b.runner.reload(ctx)
+		if err != nil {
+			return err
+		}
+		b.snapshot = snapshot
+	}
+	for _, t := range b.tenants {
+		if !t.locked {
+			continue
+		}
+		actual := factsOf(&t.account)
+		if t.book == nil || actual != t.facts || stale {
+			t.facts = actual
+			b.runner.engine.tenants.Set(t.name, actual)
+			if err := b.restart(t); err != nil {
+				b.runner.engine.config.Log.Error("a tenant's plan cannot be compiled", "tenant", t.name, "error", err)
+				t.book = nil
+				continue
+			}
+		}
+		t.book.status = catalog.Status(t.account.Status)
+		t.book.clockMicros = b.clock.At.UnixMicro()
+		t.book.nowMicros = max(t.book.clockMicros, t.account.LastAt.UnixMicro())
+	}
+	return nil
+}
+
+// restart gives t a book under the rules that hold, keeping totals that are read.
+func (b *batch) restart(t *tenantWork) error {
+	r, err := b.runner.rulesFor(b.snapshot, t.facts)
+	if err != nil {
+		return err
+	}
+	if t.book != nil && t.book.rules == r {
+		t.book.snapshot = b.snapshot
+		return nil
+	}
+	fresh := newBook(r, b.snapshot)
+	if t.book != nil {
+		fresh.totals = t.book.totals
+	}
+	t.book = fresh
+	clear(t.asked)
+	return nil
+}
+
+// closeEdges fills in the edges behind which there is no entry: everything was used
+// before them.
+func (b *batch) closeEdges() {
+	for _, t := range b.tenants {
+		if !t.locked || t.book == nil {
+			continue
+		}
+		for key, before := range t.book.before {
+			for i := range before {
+				if before[i] == noEntry {
+					before[i] = t.book.totals[meterKey{meter: key.limit.Meter, subject: key.subject}].readUnits
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package quota
+
+import (
+	"fmt"
+	"time"
+	_ "time/tzdata" // the zones, for machines that have none installed
+
+	"github.com/quotad/quotad/internal/catalog"
+)
+
+// pastCalendarsMax bounds how many earlier calendars are followed: older ones only
+// shape windows that ended long ago.
+const pastCalendarsMax = 32
+
+// A Calendar cuts time into one tenant's hours, days, weeks, months and years. It
+// is immutable and safe for concurrent use. The zero value is UTC with months from
+// the first.
+//
+// A window keeps the calendar that was in force when it started. The window that
+// starts at its end follows the calendar in force there, and ends at that
+// calendar's next boundary; so windows tile time without a gap, and a changed zone
+// or anchor starts with the next window.
+type Calendar struct {
+	current clock
+	past    []pastClock // oldest first
+}
+
+// A pastClock is the clock in force until, and not including, an instant.
+type pastClock struct {
+	untilMicros int64
+	clock
+}
+
+// NewCalendar returns the calendar of a tenant and of the zones and anchors it had
+// before, oldest first. load finds a zone by its IANA name, as [time.LoadLocation]
+// does; that reads a file, so callers on a hot path pass one that remembers.
+func NewCalendar(
+	t catalog.Tenant, past []catalog.PastCalendar, load func(string) (*time.Location, error),
+) (*Calendar, error) {
+	zone, err := load(t.Timezone)
+	if err != nil {
+		return nil, fmt.Errorf("load the time zone of tenant %q: %w", t.Name, err)
+	}
+	c := &Calendar{current: clock{zone: zone, anchorDay: t.BillingAnchor}}
+	for _, p := range past[max(0, len(past)-pastCalendarsMax):] {
+		zone, err := load(p.Timezone)
+		if err != nil {
+			return nil, fmt.Errorf("load an earlier time zone of tenant %q: %w", t.Name, err)
+		}
+		c.past = append(c.past, pastClock{
+			untilMicros: p.Until.UnixMicro(),
+			clock:       clock{zone: zone, anchorDay: p.BillingAnchor},
+		})
+	}
+	return c, nil
+}
+
+// Window returns the window of a calendar word that holds an instant: start ≤ now < end.
+func (c *Calendar) Window(word catalog.Calendar, nowMicros int64) (startMicros, endMicros int64) {
+	started := false // whether a window of an earlier calendar ended at sinceMicros
+	sinceMicros := int64(0)
+	inForce := 0 // index into past; len(past) is the current one
+	for ; inForce < len(c.past) && c.past[inForce].untilMicros <= nowMicros; inForce++ {
+		until := c.past[inForce].untilMicros
+		if started && until <= sinceMicros {
+			continue // over before a window of it could start
+		}
+		start, end := c.past[inForce].window(word, until-1)
+		if nowMicros < end {
+			return clip(start, sinceMicros, started), end
+		}
+		sinceMicros, started = end, true
+	}
+	at := c.current
+	if inForce < len(c.past) {
+		at = c.past[inForce].clock
+	}
+	start, end := at.window(word, nowMicros)
+	return clip(start, sinceMicros, started), end
+}
+
+// clip moves a start up to the end of the window before it.
+func clip(startMicros, sinceMicros int64, started bool) int64 {
+	if started {
+		return max(startMicros, sinceMicros)
+	}
+	return startMicros
+}

@@ -1,0 +1,277 @@
+package quota
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
+	"github.com/quotad/quotad/internal/pg"
+)
+
+const (
+	compiledMax  = 10_000                 // compiled plans a runner keeps; then it starts over
+	backoffFirst = 10 * time.Millisecond  // between attempts at a batch, doubling
+	backoffMax   = 250 * time.Millisecond // so that recovery is noticed at once
+)
+
+// facts is what must be known of a tenant to say what its limits need to read. An
+// instance remembers them; the account row, once locked, tells whether they still hold.
+type facts struct {
+	tenantID      int64
+	plan          string
+	timezone      string
+	billingAnchor int
+	calendarPast  string // JSON, "" for none
+}
+
+func factsOf(a *ledger.Account) facts {
+	return facts{
+		tenantID:      a.TenantID,
+		plan:          a.Plan,
+		timezone:      a.Timezone,
+		billingAnchor: a.BillingAnchor,
+		calendarPast:  string(a.CalendarPast),
+	}
+}
+
+// rulesKey names compiled rules: one version of a plan under one calendar.
+type rulesKey struct {
+	versionID     int64
+	timezone      string
+	billingAnchor int
+	calendarPast  string
+}
+
+// A runner runs one batch at a time on a session of its own, until every call has its
+// answer. It is not safe for concurrent use.
+type runner struct {
+	engine   *Engine
+	session  *pg.Session
+	compiled map[rulesKey]*rules
+}
+
+func newRunner(e *Engine) *runner {
+	return &runner{engine: e, compiled: make(map[rulesKey]*rules)}
+}
+
+func (r *runner) close() {
+	if r.session != nil {
+		r.session.Close()
+	}
+}
+
+// run answers calls, but for those of tenants whose account is locked elsewhere: they
+// come back, by tenant, in their order. With wait true there is one tenant, and it
+// waits a while for its lock.
+func (r *runner) run(ctx context.Context, calls []*call, wait bool) map[string][]*call {
+	calls = taken(calls)
+	backoff := backoffFirst
+	for {
+		if calls = r.expire(calls); len(calls) == 0 {
+			return nil
+		}
+		b := newBatch(r, calls, wait)
+		err := b.run(ctx)
+		switch {
+		case err == nil:
+			r.engine.health.reached()
+			return b.elsewhere
+		case wait && pg.Code(err) == pg.CodeLockNotAvailable:
+			return map[string][]*call{calls[0].request.Tenant: calls}
+		case errors.Is(err, pg.ErrCommitUnknown) && len(b.write.Postings) > 0:
+			if done := r.settle(ctx, b); done {
+				return b.elsewhere
+			}
+		case pg.NoPartition(err):
+			err = r.ensurePartitions(ctx, b.clock.At)
+		case pg.OneRowsFault(err):
+			return r.runInParts(ctx, calls, wait, err)
+		}
+		if err != nil {
+			r.engine.health.failed(err)
+			r.engine.config.Log.Warn("a batch failed and is tried again", "error", err, "calls", len(calls))
+			r.engine.metrics.retries.Inc()
+		}
+		pause(ctx, backoff)
+		backoff = min(2*backoff, backoffMax)
+	}
+}
+
+// runInParts runs the halves of a batch that one of its requests made fail, so that the
+// others get their answer. A batch of one is answered with the fault.
+func (r *runner) runInParts(ctx context.Context, calls []*call, wait bool, cause error) map[string][]*call {
+	if len(calls) == 1 {
+		r.engine.config.Log.Error("a request was refused by the database", "error", cause,
+			"tenant", calls[0].request.Tenant)
+		calls[0].answer(Decision{}, &Error{Code: CodeInternal, Err: cause})
+		return nil
+	}
+	half := len(calls) / 2
+	elsewhere := r.run(ctx, calls[:half], wait)
+	for tenant, locked := range r.run(ctx, calls[half:], wait) {
+		if elsewhere == nil {
+			elsewhere = make(map[string][]*call)
+		}
+		elsewhere[tenant] = append(elsewhere[tenant], locked...)
+	}
+	return elsewhere
+}
+
+// taken claims calls for a batch and drops those whose caller has left.
+func taken(calls []*call) []*call {
+	kept := make([]*call, 0, len(calls))
+	for _, c := range calls {
+		if c.take() {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// expire answers the calls that are past their deadline and returns the others.
+func (r *runner) expire(calls []*call) []*call {
+	now := time.Now()
+	kept := calls[:0:0]
+	for _, c := range calls {
+		if now.Before(c.deadline) {
+			kept = append(kept, c)
+			continue
+		}
+		c.answer(Decision{}, unavailable(errors.New("no batch succeeded in time")))
+	}
+	return kept
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// connect makes sure that there is an open session.
+func (r *runner) connect(ctx context.Context) error {
+	if r.session != nil && !r.session.Closed() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.engine.config.readTimeout)
+	defer cancel()
+	session, err := pg.Connect(ctx, r.engine.config.Database)
+	if err != nil {
+		return err
+	}
+	r.session = session
+	return nil
+}
+
+// settle finds out whether a batch whose commit reply was lost is in the ledger, and
+// answers its calls if that can be known to be so, or cannot be known in time. It
+// returns false if the batch is certainly not there and has to run again.
+func (r *runner) settle(ctx context.Context, b *batch) (done bool) {
+	log := r.engine.config.Log
+	posting := &b.write.Postings[0]
+	until := time.Now().Add(r.engine.config.resolveTimeout)
+	for time.Now().Before(until) {
+		committed, err := r.resolve(ctx, posting)
+		if err != nil {
+			log.Warn("a lost commit is being looked up", "error", err, "tenant", posting.Tenant, "seq", posting.Seq)
+			pause(ctx, backoffMax)
+			continue
+		}
+		r.engine.metrics.lostCommits.WithLabelValues(map[bool]string{true: "committed", false: "rolled_back"}[committed]).Inc()
+		if committed {
+			b.deliver()
+		}
+		return committed
+	}
+	r.engine.metrics.lostCommits.WithLabelValues("unknown").Inc()
+	log.Error("the outcome of a commit stays unknown", "tenant", posting.Tenant, "seq", posting.Seq)
+	b.deliverUnknown()
+	return true
+}
+
+// resolve asks under the account's lock, so that the lost transaction has ended, and
+// commits, so that a yes is as durable as a first answer.
+func (r *runner) resolve(ctx context.Context, p *ledger.Posting) (committed bool, err error) {
+	if err := r.connect(ctx); err != nil {
+		return false, err
+	}
+	var found uuid.UUID
+	var queries pgx.Batch
+	pg.Begin(&queries)
+	ledger.QueueResolve(&queries, p, func(id uuid.UUID) { found = id })
+	if err := r.session.Commit(ctx, &queries, r.engine.config.readTimeout); err != nil {
+		r.session.Rollback(ctx, r.engine.config.readTimeout)
+		return false, fmt.Errorf("look a lost commit up: %w", err)
+	}
+	return found == p.BatchID, nil
+}
+
+// ensurePartitions makes the partitions around at and a while ahead.
+func (r *runner) ensurePartitions(ctx context.Context, at time.Time) error {
+	if err := r.connect(ctx); err != nil {
+		return err
+	}
+	var queries pgx.Batch
+	pg.Begin(&queries)
+	ledger.QueueEnsurePartitions(&queries, at)
+	if err := r.session.Commit(ctx, &queries, r.engine.config.commitTimeout); err != nil {
+		r.session.Rollback(ctx, r.engine.config.readTimeout)
+		return fmt.Errorf("make partitions ahead: %w", err)
+	}
+	return nil
+}
+
+// rulesFor returns the rules of a tenant under snapshot.
+func (r *runner) rulesFor(snapshot *catalog.Snapshot, f facts) (*rules, error) {
+	plan := snapshot.Plan(f.plan)
+	if plan == nil {
+		return nil, fmt.Errorf("plan %q is not configured", f.plan)
+	}
+	key := rulesKey{plan.VersionID, f.timezone, f.billingAnchor, f.calendarPast}
+	if have, ok := r.compiled[key]; ok {
+		return have, nil
+	}
+	var past []catalog.PastCalendar
+	if f.calendarPast != "" {
+		if err := json.Unmarshal([]byte(f.calendarPast), &past); err != nil {
+			return nil, fmt.Errorf("read earlier calendars: %w", err)
+		}
+	}
+	tenant := catalog.Tenant{Timezone: f.timezone, BillingAnchor: f.billingAnchor}
+	calendar, err := NewCalendar(tenant, past, time.LoadLocation)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.compiled) >= compiledMax {
+		clear(r.compiled)
+	}
+	compiled := compilePlan(plan, calendar)
+	r.compiled[key] = compiled
+	return compiled, nil
+}
+
+// reload brings the engine's snapshot up to date, on this session, inside the batch's
+// transaction.
+func (r *runner) reload(ctx context.Context) (*catalog.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.engine.config.readTimeout)
+	defer cancel()
+	known := r.engine.snapshot.Load()
+	fresh, err := r.engine.config.Catalog.Snapshot(ctx, r.session, known)
+	if err != nil {
+		return nil, fmt.Errorf("load the configuration: %w", err)
+	}
+	if known == nil || fresh.Version > known.Version {
+		r.engine.snapshot.CompareAndSwap(known, fresh)
+	}
+	return fresh, nil
+}

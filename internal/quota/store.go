@@ -1,0 +1,178 @@
+package quota
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/catalog"
+)
+
+// keyRetention is how long an idempotency key gives the same answer again.
+const keyRetention = "35 days"
+
+type levelQuery struct {
+	tenantID int64
+	limit    string
+	subject  string // "" for tenant scope
+}
+
+// index: subject_unique, level_pkey; one descent each. lock: none, the account lock is held.
+const levelsSQL = `
+select k.n, l.algorithm, l.plan, l.since, l.units, l.remainder, l.denominator, l.at
+from unnest($1::integer[], $2::bigint[], $3::text[], $4::text[]) as k(n, tenant_id, limit_name, subject)
+cross join lateral (
+  select l.algorithm, l.plan, l.since, l.units, l.remainder, l.denominator, l.at
+  from quotad.level l
+  where l.tenant_id = k.tenant_id and l.limit_name = k.limit_name
+    and l.subject_id = case when k.subject = '' then 0 else (
+      select s.subject_id from quotad.subject s where s.tenant_id = k.tenant_id and s.subject = k.subject) end
+  limit 1
+) l`
+
+// queueLevels queues reading levels and calls got with the index of each one that is kept.
+func queueLevels(b *pgx.Batch, queries []levelQuery, got func(i int, v level)) {
+	if len(queries) == 0 {
+		return
+	}
+	n, tenantIDs := make([]int32, len(queries)), make([]int64, len(queries))
+	limits, subjects := make([]string, len(queries)), make([]string, len(queries))
+	for i, q := range queries {
+		n[i], tenantIDs[i], limits[i], subjects[i] = int32(i), q.tenantID, q.limit, q.subject
+	}
+	b.Queue(levelsSQL, n, tenantIDs, limits, subjects).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var i int32
+			var v level
+			var algorithm string
+			var at time.Time
+			if err := rows.Scan(&i, &algorithm, &v.plan, &v.since, &v.Units, &v.Remainder, &v.Denominator, &at); err != nil {
+				return fmt.Errorf("read levels: %w", err)
+			}
+			v.algorithm, v.AtMicros = catalog.Algorithm(algorithm), at.UnixMicro()
+			got(int(i), v)
+		}
+		return rows.Err()
+	})
+}
+
+type levelRow struct {
+	tenantID  int64
+	limit     string
+	subjectID int64
+	level
+}
+
+// index: level_pkey. lock: rows of accounts that are locked; updates stay HOT.
+const upsertLevelsSQL = `
+insert into quotad.level as l (
+  tenant_id, limit_name, subject_id, algorithm, plan, since, units, remainder, denominator, at)
+select u.tenant_id, u.limit_name, u.subject_id, u.algorithm, u.plan, u.since, u.units, u.remainder, u.denominator, u.at
+from unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::integer[], $7::bigint[], $8::bigint[],
+  $9::bigint[], $10::timestamptz[])
+  as u(tenant_id, limit_name, subject_id, algorithm, plan, since, units, remainder, denominator, at)
+on conflict (tenant_id, limit_name, subject_id) do update
+set algorithm = excluded.algorithm, plan = excluded.plan, since = excluded.since, units = excluded.units,
+    remainder = excluded.remainder, denominator = excluded.denominator, at = excluded.at`
+
+func queueWriteLevels(b *pgx.Batch, rows []levelRow) {
+	if len(rows) == 0 {
+		return
+	}
+	size := len(rows)
+	tenantIDs, subjectIDs, sinces := make([]int64, size), make([]int64, size), make([]int32, size)
+	limits, algorithms, plans := make([]string, size), make([]string, size), make([]string, size)
+	units, remainders, denominators := make([]int64, size), make([]int64, size), make([]int64, size)
+	ats := make([]time.Time, size)
+	for i := range rows {
+		r := &rows[i]
+		tenantIDs[i], limits[i], subjectIDs[i] = r.tenantID, r.limit, r.subjectID
+		algorithms[i], plans[i], sinces[i] = string(r.algorithm), r.plan, r.since
+		units[i], remainders[i], denominators[i] = r.Units, r.Remainder, r.Denominator
+		ats[i] = time.UnixMicro(r.AtMicros).UTC()
+	}
+	b.Queue(upsertLevelsSQL, tenantIDs, limits, subjectIDs, algorithms, plans, sinces, units, remainders, denominators, ats)
+}
+
+// keptAnswer is what an idempotency key is bound to.
+type keptAnswer struct {
+	requestHash [32]byte
+	answer      []byte
+}
+
+type keyQuery struct {
+	tenantID int64
+	key      string
+}
+
+// index: idempotency_pkey, one descent per weekly partition that is kept. lock: none,
+// the account lock makes a key's first use and its retries serial.
+const keysSQL = `
+with oldest as materialized (
+  select quotad.decision_clock() - interval '` + keyRetention + `' as at
+)
+select k.n, i.request_hash, i.answer
+from oldest o
+cross join unnest($1::integer[], $2::bigint[], $3::text[]) as k(n, tenant_id, key)
+cross join lateral (
+  select i.request_hash, i.answer
+  from quotad.idempotency i
+  where i.tenant_id = k.tenant_id and i.key = k.key and i.created_at > o.at
+  order by i.created_at desc
+  limit 1
+) i`
+
+// queueKeys queues looking idempotency keys up and calls got for each one that is kept.
+func queueKeys(b *pgx.Batch, queries []keyQuery, got func(i int, kept keptAnswer)) {
+	if len(queries) == 0 {
+		return
+	}
+	n, tenantIDs, keys := make([]int32, len(queries)), make([]int64, len(queries)), make([]string, len(queries))
+	for i, q := range queries {
+		n[i], tenantIDs[i], keys[i] = int32(i), q.tenantID, q.key
+	}
+	b.Queue(keysSQL, n, tenantIDs, keys).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var i int32
+			var hash []byte
+			var kept keptAnswer
+			if err := rows.Scan(&i, &hash, &kept.answer); err != nil {
+				return fmt.Errorf("read idempotency keys: %w", err)
+			}
+			copy(kept.requestHash[:], hash)
+			got(int(i), kept)
+		}
+		return rows.Err()
+	})
+}
+
+type keyRow struct {
+	tenantID int64
+	key      string
+	at       time.Time
+	firstSeq int64
+	keptAnswer
+}
+
+// index: idempotency_pkey. lock: new rows only.
+const insertKeysSQL = `
+insert into quotad.idempotency (tenant_id, key, created_at, request_hash, first_seq, answer)
+select u.tenant_id, u.key, u.created_at, u.request_hash, u.first_seq, u.answer
+from unnest($1::bigint[], $2::text[], $3::timestamptz[], $4::bytea[], $5::bigint[], $6::bytea[])
+  as u(tenant_id, key, created_at, request_hash, first_seq, answer)`
+
+func queueWriteKeys(b *pgx.Batch, rows []keyRow) {
+	if len(rows) == 0 {
+		return
+	}
+	size := len(rows)
+	tenantIDs, keys, ats := make([]int64, size), make([]string, size), make([]time.Time, size)
+	hashes, firstSeqs, answers := make([][]byte, size), make([]int64, size), make([][]byte, size)
+	for i := range rows {
+		r := &rows[i]
+		tenantIDs[i], keys[i], ats[i] = r.tenantID, r.key, r.at
+		hashes[i], firstSeqs[i], answers[i] = r.requestHash[:], r.firstSeq, r.answer
+	}
+	b.Queue(insertKeysSQL, tenantIDs, keys, ats, hashes, firstSeqs, answers)
+}

@@ -1,0 +1,98 @@
+package quota
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/quotad/quotad/internal/ledger"
+)
+
+// Whatever a superuser changes behind the service's back is named, with the entry.
+func TestVerifyNamesWhatWasChanged(t *testing.T) {
+	t.Parallel()
+	const (
+		acme    = "(select tenant_id from quotad.account where tenant = 'acme')"
+		openUp  = "set session_replication_role = replica; "
+		closeUp = "; set session_replication_role = origin"
+	)
+	for _, c := range []struct {
+		name   string
+		tamper string
+		seq    int64
+		says   string
+	}{
+		{"an edited entry", "update quotad.entry set units = 2 where seq = 3 and tenant_id = " + acme, 3, "does not match its hash"},
+		{"an edited instant", "update quotad.entry set at = at - interval '1 microsecond' where seq = 1 and tenant_id = " + acme, 1, "does not match its hash"},
+		{"a deleted entry", "delete from quotad.entry where seq = 4 and tenant_id = " + acme, 4, "is missing"},
+		{"a deleted last entry", "delete from quotad.entry where seq = 6 and tenant_id = " + acme, 6, "is missing"},
+		{"two swapped entries", `update quotad.entry set seq = case seq when 2 then 5 else 2 end
+			where seq in (2, 5) and tenant_id = ` + acme, 2, ""},
+		{"a truncated ledger", "delete from quotad.entry where tenant_id = " + acme, 1, "is missing"},
+		{"an edited subject", "update quotad.subject set subject = 'user-2' where tenant_id = " + acme, 5, "subject"},
+		{"edited dims", "update quotad.entry_dims set dims = '{\"region\":\"us\"}' where tenant_id = " + acme, 6, "dims"},
+		{"an edited counter", "update quotad.meter_total set units = units - 1 where subject_id = 0 and tenant_id = " + acme, 0, "counter"},
+		{"a deleted counter", "delete from quotad.meter_total where tenant_id = " + acme, 0, "is missing"},
+		{"an edited level", "update quotad.level set units = units + 1 where tenant_id = " + acme, 0, "level"},
+		{"a deleted level", "delete from quotad.level where tenant_id = " + acme, 0, "level"},
+		{"a kept answer of nothing", "update quotad.idempotency set first_seq = 1 where tenant_id = " + acme, 0, "idempotency key"},
+		{"an edited head", "update quotad.account set head_hash = sha256('x') where tenant = 'acme'", 6, "head"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, callsConfig)
+			e, stop := w.stoppableEngine(t, nil)
+			for range 4 {
+				mustDecide(t, e, consume("acme", "calls", 1))
+			}
+			mustDecide(t, e, Request{Tenant: "acme", Subject: "user-1", Charges: []Charge{{Meter: "tokens", Cost: 7}}})
+			mustDecide(t, e, Request{
+				Tenant: "acme", Key: "k", Dims: map[string]string{"region": "eu"}, Charges: []Charge{{Meter: "tokens", Cost: 7}},
+			})
+			mustDecide(t, e, consume("globex", "calls", 1))
+			stop()
+			w.verify(t)
+
+			conn, err := w.db.Owner(t).Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Release()
+			if _, err := conn.Exec(t.Context(), openUp+c.tamper+closeUp); err != nil {
+				t.Fatal(err)
+			}
+			findings := w.findings(t)
+			if len(findings) == 0 {
+				t.Fatal("nothing was found")
+			}
+			first := findings[0]
+			if first.Tenant != "acme" || first.Seq != c.seq || !strings.Contains(first.Detail, c.says) {
+				t.Errorf("got %v, want entry %d and %q", first, c.seq, c.says)
+			}
+		})
+	}
+}
+
+// An erased subject leaves the chain whole.
+func TestErasingASubjectKeepsTheChain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, callsConfig)
+	e := w.engine(t, nil)
+	r := Request{
+		Tenant: "acme", Subject: "user-1", Dims: map[string]string{"region": "eu"},
+		Charges: []Charge{{Meter: "calls", Cost: 1}},
+	}
+	mustDecide(t, e, r)
+	service := w.db.Service(t)
+	for _, sql := range []string{"update quotad.subject set subject = null, salt = null", "delete from quotad.entry_dims"} {
+		if _, err := service.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.verify(t)
+	entries, err := w.ledger.Entries(t.Context(), ledger.EntryQuery{Tenant: "acme", Limit: 10})
+	if err != nil || len(entries) != 1 || entries[0].Subject != "" || entries[0].Dims != nil {
+		t.Errorf("after erasing: got %+v, %v", entries, err)
+	}
+	mustDecide(t, e, r) // the same text later is a new subject
+	w.verify(t)
+}
