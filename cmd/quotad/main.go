@@ -15,6 +15,15 @@ import (
 // cli is every command, flag and environment variable. A command's Run method gets
 // the context that ends on SIGINT or SIGTERM.
 type cli struct {
+	Serve       serveCmd       `cmd:"" help:"Run one instance: the HTTP API on a migrated database."`
+	Migrate     migrateCmd     `cmd:"" help:"Bring the database's schema to this version, and make the login that serves."`
+	Apply       applyCmd       `cmd:"" help:"Make the database agree with a file of meters, plans and tenants."`
+	Key         keyCmd         `cmd:"" help:"Make, list and revoke API keys."`
+	Verify      verifyCmd      `cmd:"" help:"Prove that everything follows from the ledger; exit 1 and name the first bad entry if not."`
+	Dev         devCmd         `cmd:"" help:"Run everything with demo data on a private PostgreSQL that ends with it."`
+	Demo        demoCmd        `cmd:"" help:"Load the demo into a migrated database and print a key."`
+	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running instance whether it is ready; exit 1 if it is not."`
+
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

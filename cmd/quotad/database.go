@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// connectMax bounds the first connection of a command.
+const connectMax = 15 * time.Second
+
+// databaseFlags say which database a command works on.
+type databaseFlags struct {
+	URL string `name:"database-url" env:"QUOTAD_DATABASE_URL" placeholder:"URL" help:"The database, as postgres://login@host:5432/name; a password is better in PGPASSWORD or a pgpass file."`
+}
+
+// connConfig parses the URL.
+func (f databaseFlags) connConfig() (*pgx.ConnConfig, error) {
+	if f.URL == "" {
+		return nil, errors.New("no database: set --database-url or QUOTAD_DATABASE_URL, " +
+			"or run `quotad dev` for a private one")
+	}
+	config, err := pgx.ParseConfig(f.URL)
+	if err != nil {
+		return nil, fmt.Errorf("--database-url: %w", err)
+	}
+	return config, nil
+}
+
+// open connects a pool and makes sure that the database answers. The error says what
+// was tried; a password is never in it.
+func (f databaseFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
+	conn, err := f.connConfig()
+	if err != nil {
+		return nil, err
+	}
+	config, err := pgxpool.ParseConfig(f.URL)
+	if err != nil {
+		return nil, fmt.Errorf("--database-url: %w", err)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open the database: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectMax)
+	defer cancel()
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, unreachable(conn, err)
+	}
+	return pool, nil
+}
+
+// unreachable says in one sentence what could not be reached and what to check. The
+// driver's own text goes over several lines, one for each address that it tried.
+func unreachable(conn *pgx.ConnConfig, err error) error {
+	where := fmt.Sprintf("%s:%d/%s as %s", conn.Host, conn.Port, conn.Database, conn.User)
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) {
+		check := refusals[refused.Code]
+		if check == "" {
+			check = "see the server's log"
+		}
+		return fmt.Errorf("database %s refused: %s (%s); %s", where, refused.Message, refused.Code, check)
+	}
+	return fmt.Errorf("database %s cannot be reached; is it running, and is the URL right? %w", where, oneLine{err})
+}
+
+// refusals is what to check for each SQLSTATE that a server refuses a login with.
+var refusals = map[string]string{
+	"28P01": "check the login and its password",
+	"28000": "check the login, and pg_hba.conf on the server",
+	"3D000": "create the database, then run `quotad migrate`",
+	"53300": "it has no connection left: raise max_connections or run fewer instances",
+	"57P03": "wait for it to start",
+}
+
+// oneLine is an error whose text is on one line.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
+func (e oneLine) Unwrap() error { return e.error }
+
+// unmigrated says what to do if err is that the schema is missing or out of reach;
+// another error is returned as it is.
+func unmigrated(err error) error {
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch refused.Code {
+	case "3F000", "42P01", "42703": // no such schema, table, column
+		return fmt.Errorf("the database lacks this version's schema; run `quotad migrate`: %w", err)
+	case "42501":
+		return fmt.Errorf("the login may not do this; make it a member of quotad_service: %w", err)
+	}
+	return err
+}

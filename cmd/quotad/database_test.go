@@ -1,0 +1,37 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/quotad/quotad/internal/pgtest"
+)
+
+// Each way of not getting at the database is one sentence that says what to check,
+// and none of them shows the password.
+func TestUnreachableDatabaseSaysWhatToCheck(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	blank := pgtest.Blank(t)
+	const secret = "hunter2"
+	elsewhere := func(from, to string) string { return strings.Replace(db.URL, from, to, 1) }
+	file := writeFile(t, applyFile)
+	for _, tt := range []struct{ name, url, want string }{
+		{"none", "", "set --database-url or QUOTAD_DATABASE_URL"},
+		{"no URL", "postgres://u:" + secret + "@h:notaport/x", "--database-url: "},
+		{"nobody listens", "postgres://u:" + secret + "@127.0.0.1:1/x", "database 127.0.0.1:1/x as u cannot be reached"},
+		{"no such database", elsewhere(db.Name, "nothing"), "run `quotad migrate`"},
+		{"no schema", blank.OwnerURL, "run `quotad migrate`"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			code, _, stderr := command(t, "apply", "--database-url", tt.url, "-f", file)
+			if code != 1 || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("apply exits with %d and says %q, want one line with %q", code, stderr, tt.want)
+			}
+			if strings.Contains(stderr, secret) {
+				t.Errorf("apply shows the password: %q", stderr)
+			}
+		})
+	}
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/pbkdf2"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/migrations"
+)
+
+// migrateCmd brings the schema to the newest version and makes the login that serves.
+// It needs a login that may create a schema and roles; serve must not have one.
+type migrateCmd struct {
+	Database        databaseFlags `embed:""`
+	ServiceLogin    string        `name:"service-login" env:"QUOTAD_SERVICE_LOGIN" placeholder:"NAME" help:"Also create or update this login for quotad serve, a member of quotad_service; its password comes from QUOTAD_SERVICE_PASSWORD."`
+	ServicePassword string        `name:"service-password" env:"QUOTAD_SERVICE_PASSWORD" hidden:"" help:"Set it in the environment: an argument is visible to every process of the machine."`
+	JSON            bool          `name:"json" help:"Print the result as JSON."`
+}
+
+// migrateResult is what a migration did.
+type migrateResult struct {
+	Applied      []string `json:"applied"`
+	Version      int64    `json:"version"`
+	ServiceLogin string   `json:"service_login,omitempty"`
+}
+
+// Run migrates and says what was done.
+func (cmd migrateCmd) Run(ctx context.Context, s *streams) error {
+	config, err := cmd.Database.connConfig()
+	if err != nil {
+		return err
+	}
+	if cmd.ServicePassword != "" && cmd.ServiceLogin == "" {
+		return errors.New("migrate: a service password needs --service-login")
+	}
+	result, err := migrateDatabase(ctx, config)
+	if err != nil {
+		return err
+	}
+	if cmd.ServiceLogin != "" {
+		if err := ensureServiceLogin(ctx, config, cmd.ServiceLogin, cmd.ServicePassword); err != nil {
+			return err
+		}
+		result.ServiceLogin = cmd.ServiceLogin
+	}
+	return result.print(s.Out, cmd.JSON)
+}
+
+func (r migrateResult) print(to io.Writer, asJSON bool) error {
+	if asJSON {
+		return json.NewEncoder(to).Encode(r)
+	}
+	var b strings.Builder
+	for _, name := range r.Applied {
+		fmt.Fprintln(&b, "applied", name)
+	}
+	fmt.Fprintln(&b, "schema is at version", r.Version)
+	if r.ServiceLogin != "" {
+		fmt.Fprintln(&b, "login", r.ServiceLogin, "may serve")
+	}
+	_, err := io.WriteString(to, b.String())
+	return err
+}
+
+// migrateDatabase applies what is missing.
+func migrateDatabase(ctx context.Context, config *pgx.ConnConfig) (migrateResult, error) {
+	result := migrateResult{Applied: []string{}}
+	applied, err := migrations.Up(ctx, config)
+	if err != nil {
+		return result, err
+	}
+	for _, m := range applied {
+		result.Applied = append(result.Applied, m.Name)
+	}
+	if err := showSchemaVersion(ctx, config); err != nil {
+		return result, err
+	}
+	result.Version, err = migrations.Head()
+	return result, err
+}
+
+// showSchemaVersion lets instances read which version the schema is at, so that one
+// of another version refuses to start. Repeating it changes nothing.
+func showSchemaVersion(ctx context.Context, config *pgx.ConnConfig) error {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if _, err := conn.Exec(ctx, "grant select on goose_db_version to quotad_service"); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+// loginNameBytesMax is PostgreSQL's own; it would cut a longer name in silence.
+const loginNameBytesMax = 63
+
+// ensureServiceLogin makes login a role that can log in and do what quotad_service
+// may, and sets its password if one is given. It is safe to repeat.
+func ensureServiceLogin(ctx context.Context, config *pgx.ConnConfig, login, password string) error {
+	if login == "" || len(login) > loginNameBytesMax || login == "quotad_service" || login == config.User {
+		return fmt.Errorf("migrate: --service-login must be a login of its own, of at most %d bytes, not %q", loginNameBytesMax, login)
+	}
+	verifier := ""
+	if password != "" {
+		var err error
+		if verifier, err = scramVerifier(password, rand.Reader); err != nil {
+			return fmt.Errorf("migrate: QUOTAD_SERVICE_PASSWORD: %w", err)
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", unreachable(config, err))
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		return writeServiceLogin(ctx, tx, login, verifier)
+	})
+	if err != nil {
+		return fmt.Errorf("migrate: service login %s: %w", login, err)
+	}
+	return nil
+}
+
+// A login that is told apart from its owner is the point of this: one that could
+// change the ledger must not become a service login by a slip.
+const loginFactsSQL = `
+select exists (select from pg_catalog.pg_roles where rolname = $1),
+       exists (select from pg_catalog.pg_roles where rolname = $1 and (rolsuper or rolbypassrls or rolcreaterole)),
+       exists (
+         select from pg_catalog.pg_namespace n
+         join pg_catalog.pg_roles r on r.oid = n.nspowner
+         where n.nspname = 'quotad' and r.rolname = $1)`
+
+// writeServiceLogin runs in one transaction. Utility statements take no parameters, so
+// the name is quoted as an identifier and the password goes as a verifier, whose
+// alphabet needs no quoting: no server log, and no statistics view, ever holds the
+// password. There is deliberately no statement_timeout: it can interrupt a commit
+// that waits for a standby, and so acknowledge what no standby has.
+func writeServiceLogin(ctx context.Context, tx pgx.Tx, login, verifier string) error {
+	var exists, mighty, owner bool
+	if err := tx.QueryRow(ctx, loginFactsSQL, login).Scan(&exists, &mighty, &owner); err != nil {
+		return err
+	}
+	if mighty || owner {
+		return errors.New("it is a superuser, may create roles, or owns the schema; choose another name")
+	}
+	name := pgx.Identifier{login}.Sanitize()
+	statements := []string{
+		"grant quotad_service to " + name,
+		"alter role " + name + " set idle_in_transaction_session_timeout = '30s'",
+		"alter role " + name + " set lock_timeout = '5s'",
+	}
+	if !exists {
+		statements = append([]string{"create role " + name}, statements...)
+	}
+	attributes := "alter role " + name + " login inherit"
+	if verifier != "" {
+		attributes += " password '" + verifier + "'"
+	}
+	for _, sql := range append(statements, attributes) {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	scramIterations = 4096 // PostgreSQL's own
+	scramSaltBytes  = 16
+)
+
+// scramVerifier is what PostgreSQL stores of a password (RFC 5802, RFC 7677), as
+// psql's \password computes it.
+func scramVerifier(password string, random io.Reader) (string, error) {
+	for _, r := range password {
+		if r < ' ' || r > '~' {
+			return "", errors.New("must be printable ASCII") // others are normalized before they are hashed
+		}
+	}
+	salt := make([]byte, scramSaltBytes)
+	if _, err := io.ReadFull(random, salt); err != nil {
+		return "", err
+	}
+	salted, err := pbkdf2.Key(sha256.New, password, salt, scramIterations, sha256.Size)
+	if err != nil {
+		return "", err
+	}
+	mac := func(text string) []byte {
+		h := hmac.New(sha256.New, salted)
+		h.Write([]byte(text))
+		return h.Sum(nil)
+	}
+	stored := sha256.Sum256(mac("Client Key"))
+	encode := base64.StdEncoding.EncodeToString
+	return fmt.Sprintf("SCRAM-SHA-256$%d:%s$%s:%s",
+		scramIterations, encode(salt), encode(stored[:]), encode(mac("Server Key"))), nil
+}

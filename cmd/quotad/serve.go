@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/quotad/quotad/migrations"
+)
+
+// serveCmd runs one instance. Any number may run on one database.
+type serveCmd struct {
+	Database     databaseFlags `embed:""`
+	Logging      logFlags      `embed:""`
+	Listen       string        `name:"listen" default:"127.0.0.1:8080" env:"QUOTAD_LISTEN" help:"Host and port to listen on; port 0 picks a free one."`
+	NoXRateLimit bool          `name:"no-x-ratelimit" env:"QUOTAD_NO_X_RATELIMIT" help:"Leave out the X-RateLimit header fields; RateLimit and RateLimit-Policy stay."`
+	DrainDelay   time.Duration `name:"drain-delay" default:"0s" env:"QUOTAD_DRAIN_DELAY" help:"How long to go on serving, with /readyz at 503, after a signal to stop."`
+	DrainMax     time.Duration `name:"drain-max" default:"30s" env:"QUOTAD_DRAIN_MAX" help:"How long requests under way may take before they are cut off."`
+}
+
+// Run serves until a signal or a failure.
+func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
+	config, err := cmd.Database.connConfig()
+	if err != nil {
+		return err
+	}
+	log := cmd.Logging.logger(s.Err)
+	server, err := startServer(ctx, serverConfig{
+		Listen: cmd.Listen, Database: config, Log: log, NoXRateLimit: cmd.NoXRateLimit, DrainDelay: cmd.DrainDelay,
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(s.Out, "listening on", server.URL())
+	select {
+	case <-ctx.Done():
+		log.Info("stopping")
+	case <-server.Failed():
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmd.DrainDelay+cmd.DrainMax)
+	defer cancel()
+	if err := server.Close(closing); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// openServicePool connects and refuses a database or a login that must not serve.
+func openServicePool(ctx context.Context, config *pgx.ConnConfig) (*pgxpool.Pool, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectMax)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", unreachable(config, err))
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	if err := checkServiceLogin(ctx, conn); err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	if err := checkSchemaVersion(ctx, conn); err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	return newPool(ctx, config, readConnsMax)
+}
+
+// Connections besides the engine's own. Keys have a few to themselves: an auditor's
+// long reads must not keep callers waiting at the door.
+const (
+	readConnsMax = 8
+	keyConnsMax  = 2
+)
+
+func newPool(ctx context.Context, config *pgx.ConnConfig, connsMax int32) (*pgxpool.Pool, error) {
+	poolConfig, err := pgxpool.ParseConfig("")
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	poolConfig.ConnConfig = config.Copy()
+	poolConfig.MaxConns = connsMax
+	pool, err := pgxpool.NewWithConfig(ctx, poolConfig)
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	return pool, nil
+}
+
+// The ledger is append-only for whoever owns nothing of it: an owner can drop the
+// triggers, and a superuser passes them by.
+const loginPowersSQL = `
+select current_user,
+       (select rolsuper from pg_catalog.pg_roles where rolname = current_user),
+       exists (
+         select from pg_catalog.pg_namespace n
+         where n.nspname = 'quotad' and pg_catalog.pg_has_role(n.nspowner, 'member'))
+       or exists (
+         select from pg_catalog.pg_class c
+         join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+         where n.nspname = 'quotad' and pg_catalog.pg_has_role(c.relowner, 'member'))`
+
+func checkServiceLogin(ctx context.Context, conn *pgx.Conn) error {
+	var login string
+	var super, owner bool
+	if err := conn.QueryRow(ctx, loginPowersSQL).Scan(&login, &super, &owner); err != nil {
+		return err
+	}
+	switch {
+	case super:
+		return fmt.Errorf("login %s is a superuser and could change the ledger; %s", login, serviceLoginAdvice)
+	case owner:
+		return fmt.Errorf("login %s owns the ledger's tables and could change them; %s", login, serviceLoginAdvice)
+	}
+	return nil
+}
+
+const serviceLoginAdvice = "make one with `quotad migrate --service-login NAME` and serve as that"
+
+const schemaVersionSQL = `select coalesce(max(version_id) filter (where is_applied), 0) from goose_db_version`
+
+// checkSchemaVersion requires the very schema that this binary was built with.
+func checkSchemaVersion(ctx context.Context, conn *pgx.Conn) error {
+	head, err := migrations.Head()
+	if err != nil {
+		return err
+	}
+	var version int64
+	err = conn.QueryRow(ctx, schemaVersionSQL).Scan(&version)
+	var pgErr *pgconn.PgError
+	switch {
+	case errors.As(err, &pgErr) && (pgErr.Code == undefinedTable || pgErr.Code == insufficientPrivilege):
+		return errors.New("the database has no schema that this login may use: run `quotad migrate`")
+	case err != nil:
+		return err
+	case version < head:
+		return fmt.Errorf("the schema is at version %d and this quotad needs %d: run `quotad migrate`", version, head)
+	case version > head:
+		return fmt.Errorf("the schema is at version %d, newer than the %d of this quotad: run a newer quotad", version, head)
+	}
+	return nil
+}
+
+// SQLSTATEs that say that migrate has not been run here.
+const (
+	undefinedTable        = "42P01"
+	insufficientPrivilege = "42501"
+)

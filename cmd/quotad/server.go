@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quotad/quotad/internal/api"
+	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
+	"github.com/quotad/quotad/internal/quota"
+)
+
+// Bounds of the HTTP server. A request that trickles in, or a reader that does not
+// read, must not hold a connection for ever; an answer may take as long as the engine
+// needs to settle a lost commit.
+const (
+	readHeaderMax  = 5 * time.Second
+	readMax        = 15 * time.Second
+	writeMax       = 45 * time.Second
+	idleMax        = 2 * time.Minute
+	headerBytesMax = 16 << 10
+)
+
+// serverConfig is what a server is started with.
+type serverConfig struct {
+	Listen       string          // host:port; port 0 picks a free one
+	Database     *pgx.ConnConfig // the service login
+	Log          *slog.Logger
+	NoXRateLimit bool
+	DrainDelay   time.Duration // how long /readyz is 503 before connections are refused
+}
+
+// A server is one running instance: pool, engine, HTTP. Close must be called.
+type server struct {
+	config  serverConfig
+	url     string
+	http    *http.Server
+	handler *api.Handler
+	pool    *pgxpool.Pool // for reads and changes of the configuration
+	keyPool *pgxpool.Pool
+	catalog *catalog.Store
+	engine  *quota.Engine
+
+	running    *errgroup.Group
+	failed     <-chan struct{} // closed when a part has ended with an error
+	stopEngine context.CancelFunc
+}
+
+// startServer checks the database and starts an instance on it. When it returns, the
+// instance listens.
+func startServer(ctx context.Context, config serverConfig) (*server, error) {
+	pool, err := openServicePool(ctx, config.Database)
+	if err != nil {
+		return nil, err
+	}
+	keyPool, err := newPool(ctx, config.Database, keyConnsMax)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	s := &server{config: config, pool: pool, keyPool: keyPool}
+	if err := s.start(ctx); err != nil {
+		s.closePools()
+		return nil, err
+	}
+	return s, nil
+}
+
+// start wires the parts, bottom up.
+func (s *server) start(ctx context.Context) error {
+	registry := prometheus.NewRegistry()
+	for _, c := range []prometheus.Collector{
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
+		if err := registry.Register(c); err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+	}
+	s.catalog = catalog.NewStore(s.pool)
+	var err error
+	s.engine, err = quota.NewEngine(quota.Config{
+		Database: s.config.Database, Catalog: s.catalog, Log: s.config.Log, Metrics: registry,
+	})
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	s.handler, err = api.New(api.Config{
+		Engine: s.engine, Ledger: ledger.NewStore(s.pool), Catalog: s.catalog,
+		Keys: catalog.NewAuthenticator(catalog.NewStore(s.keyPool), time.Now),
+		Log:  s.config.Log, Metrics: registry, NoXRateLimit: s.config.NoXRateLimit,
+	})
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	var listen net.ListenConfig
+	listener, err := listen.Listen(ctx, "tcp", s.config.Listen)
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	s.url = "http://" + listener.Addr().String()
+	s.run(ctx, listener)
+	return nil
+}
+
+// run starts the goroutines. They outlive ctx: [server.Close] ends them in order.
+func (s *server) run(ctx context.Context, listener net.Listener) {
+	base, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stopEngine = stop
+	s.http = &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: readHeaderMax,
+		ReadTimeout:       readMax,
+		WriteTimeout:      writeMax,
+		IdleTimeout:       idleMax,
+		MaxHeaderBytes:    headerBytesMax,
+		ErrorLog:          slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
+	}
+	group, failed := errgroup.WithContext(base)
+	s.running, s.failed = group, failed.Done()
+	group.Go(func() error { return s.engine.Run(base) })
+	group.Go(func() error {
+		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve: %w", err)
+		}
+		return nil
+	})
+}
+
+// URL returns where the server listens.
+func (s *server) URL() string { return s.url }
+
+// Failed is closed when a part has failed; Close then returns why.
+func (s *server) Failed() <-chan struct{} { return s.failed }
+
+// Close stops the server: it says so on /readyz, refuses connections, answers what is
+// under way, stops the engine, and closes the pool. When ctx ends first, connections
+// are cut; what the engine has queued it still answers within its own bound.
+func (s *server) Close(ctx context.Context) error {
+	s.handler.Drain()
+	if s.config.DrainDelay > 0 {
+		timer := time.NewTimer(s.config.DrainDelay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-s.failed:
+		}
+	}
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("serve: requests were cut off: %w", err), s.http.Close())
+	}
+	s.stopEngine()
+	err = errors.Join(err, s.running.Wait())
+	s.closePools()
+	return err
+}
+
+func (s *server) closePools() {
+	s.pool.Close()
+	s.keyPool.Close()
+}

@@ -1,0 +1,254 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/quotad/quotad/internal/catalog"
+)
+
+// A meterBody is a meter in JSON.
+type meterBody struct {
+	Name string `json:"name"`
+	catalog.MeterSpec
+}
+
+// A planBody is the current version of a plan in JSON.
+type planBody struct {
+	Name    string `json:"name"`
+	Version int32  `json:"version"`
+	catalog.PlanSpec
+}
+
+// A tenantBody is a tenant's configuration in JSON.
+type tenantBody struct {
+	Name string `json:"name"`
+	catalog.TenantSpec
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// A putBody says what became of an object, and which version the whole configuration
+// has now.
+type putBody struct {
+	catalog.Change
+	ConfigVersion int64 `json:"config_version"`
+}
+
+func newMeterBody(m *catalog.Meter) meterBody {
+	return meterBody{Name: m.Name, MeterSpec: m.Spec()}
+}
+
+func newPlanBody(p *catalog.Plan) planBody {
+	return planBody{Name: p.Name, Version: p.Version, PlanSpec: p.Spec()}
+}
+
+func newTenantBody(t catalog.Tenant) tenantBody {
+	return tenantBody{Name: t.Name, TenantSpec: t.Spec(), CreatedAt: t.CreatedAt.UTC()}
+}
+
+// meter is GET /v1/meters/{meter}.
+func (h *Handler) meter(c *call) error {
+	name, err := c.name("meter")
+	if err != nil {
+		return err
+	}
+	m, err := h.Catalog.Meter(c.r.Context(), name)
+	if err != nil {
+		return notFound(err, "There is no meter "+name+".")
+	}
+	return c.json(http.StatusOK, newMeterBody(m))
+}
+
+// meters is GET /v1/meters.
+func (h *Handler) meters(c *call) error {
+	page, err := c.page("meters")
+	if err != nil {
+		return err
+	}
+	meters, next, err := h.Catalog.Meters(c.r.Context(), page.Page)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, struct {
+		Meters     []meterBody `json:"meters"`
+		NextCursor string      `json:"next_cursor,omitempty"`
+	}{mapped(meters, newMeterBody), page.cursor(next)})
+}
+
+// putMeter is PUT /v1/meters/{meter}.
+func (h *Handler) putMeter(c *call) error {
+	name, err := c.name("meter")
+	if err != nil {
+		return err
+	}
+	spec, err := readSpec[catalog.MeterSpec](c)
+	if err != nil {
+		return err
+	}
+	put, err := h.Catalog.PutMeter(c.r.Context(), c.actor(), name, spec)
+	return c.put(put, err)
+}
+
+// plan is GET /v1/plans/{plan}.
+func (h *Handler) plan(c *call) error {
+	name, err := c.name("plan")
+	if err != nil {
+		return err
+	}
+	p, err := h.Catalog.Plan(c.r.Context(), name)
+	if err != nil {
+		return notFound(err, "There is no plan "+name+".")
+	}
+	return c.json(http.StatusOK, newPlanBody(p))
+}
+
+// plans is GET /v1/plans.
+func (h *Handler) plans(c *call) error {
+	page, err := c.page("plans")
+	if err != nil {
+		return err
+	}
+	plans, next, err := h.Catalog.Plans(c.r.Context(), page.Page)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, struct {
+		Plans      []planBody `json:"plans"`
+		NextCursor string     `json:"next_cursor,omitempty"`
+	}{mapped(plans, newPlanBody), page.cursor(next)})
+}
+
+// putPlan is PUT /v1/plans/{plan}.
+func (h *Handler) putPlan(c *call) error {
+	name, err := c.name("plan")
+	if err != nil {
+		return err
+	}
+	spec, err := readSpec[catalog.PlanSpec](c)
+	if err != nil {
+		return err
+	}
+	put, err := h.Catalog.PutPlan(c.r.Context(), c.actor(), name, spec)
+	return c.put(put, err)
+}
+
+// tenantConfig is GET /v1/tenants/{tenant}.
+func (h *Handler) tenantConfig(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	t, err := h.Catalog.Tenant(c.r.Context(), c.tenant)
+	if err != nil {
+		return tenantNotFound(err)
+	}
+	return c.json(http.StatusOK, newTenantBody(t))
+}
+
+// tenants is GET /v1/tenants. A key that is bound to a tenant sees that one alone.
+func (h *Handler) tenants(c *call) error {
+	page, err := c.page("tenants")
+	if err != nil {
+		return err
+	}
+	var tenants []catalog.Tenant
+	var next string
+	if c.key.Tenant == "" {
+		tenants, next, err = h.Catalog.Tenants(c.r.Context(), page.Page)
+	} else if page.After < c.key.Tenant {
+		var t catalog.Tenant
+		t, err = h.Catalog.Tenant(c.r.Context(), c.key.Tenant)
+		tenants = append(tenants, t)
+	}
+	if err != nil {
+		return tenantNotFound(err)
+	}
+	return c.json(http.StatusOK, struct {
+		Tenants    []tenantBody `json:"tenants"`
+		NextCursor string       `json:"next_cursor,omitempty"`
+	}{mapped(tenants, newTenantBody), page.cursor(next)})
+}
+
+// putTenant is PUT /v1/tenants/{tenant}.
+func (h *Handler) putTenant(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	spec, err := readSpec[catalog.TenantSpec](c)
+	if err != nil {
+		return err
+	}
+	put, err := h.Catalog.PutTenant(c.r.Context(), c.actor(), c.tenant, spec)
+	return c.put(put, err)
+}
+
+// put answers a PUT with what became of the object: 201 if it is new.
+func (c *call) put(put catalog.Put, err error) error {
+	if faults := catalog.Faults(err); len(faults) > 0 {
+		return specProblem(faults)
+	}
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if put.Outcome == catalog.Created {
+		status = http.StatusCreated
+	}
+	return c.json(status, putBody{put.Change, put.Version})
+}
+
+// name reads a path parameter that names a meter or a plan, on a route that takes no
+// query.
+func (c *call) name(param string) (string, error) {
+	if _, err := c.query(); err != nil {
+		return "", err
+	}
+	name, err := c.param(param)
+	if err != nil {
+		return "", err
+	}
+	if rule := nameRule(name); rule != "" {
+		return "", invalid(param, rule)
+	}
+	return name, nil
+}
+
+// A namePage is a page of a list in the order of names, and that list's digest.
+type namePage struct {
+	catalog.Page
+	list [cursorDigestBytes]byte
+}
+
+// page reads the page that a list of names is asked for.
+func (c *call) page(list string) (namePage, error) {
+	page := namePage{list: listDigest(list, c.key.Tenant)}
+	query, err := c.query("limit", "cursor")
+	if err != nil {
+		return page, err
+	}
+	f := filter{values: query}
+	page.Limit = f.pageSize()
+	if f.values.Has("cursor") {
+		place, ok := decodeCursor(page.list, f.values.Get("cursor"))
+		if !ok {
+			f.fault("cursor", cursorRule)
+		}
+		page.After = string(place)
+	}
+	return page, f.problem()
+}
+
+// cursor makes the cursor of the page after the name; "" after the last one.
+func (p namePage) cursor(name string) string {
+	if name == "" {
+		return ""
+	}
+	return encodeCursor(p.list, []byte(name))
+}
+
+func mapped[From, To any](items []From, to func(From) To) []To {
+	out := make([]To, 0, len(items))
+	for _, item := range items {
+		out = append(out, to(item))
+	}
+	return out
+}

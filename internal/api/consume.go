@@ -1,0 +1,117 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/quotad/quotad/internal/quota"
+)
+
+// consume is POST /v1/consume: check and spend in one step. It is the path that
+// everything else exists for, so it reads the body once, writes one, and touches no
+// map or formatter it does not need.
+func (h *Handler) consume(c *call) error {
+	deniedStatus, err := c.deniedStatus()
+	if err != nil {
+		return err
+	}
+	r, err := c.consumeRequest()
+	if err != nil {
+		return err
+	}
+	if !c.key.MayActFor(r.Tenant) {
+		return errTenantForbidden()
+	}
+	decision, err := h.Engine.Decide(c.r.Context(), r)
+	if err != nil {
+		return err
+	}
+	c.answer(&decision, deniedStatus)
+	return nil
+}
+
+// deniedStatus is the status a denial gets: 429, or 200 if the caller asked for that
+// with ?deny_status=200.
+func (c *call) deniedStatus() (int, error) {
+	if c.r.URL.RawQuery == "" {
+		return http.StatusTooManyRequests, nil
+	}
+	query, err := c.query("deny_status")
+	if err != nil {
+		return 0, err
+	}
+	switch query.Get("deny_status") {
+	case "200":
+		return http.StatusOK, nil
+	case "429", "":
+		return http.StatusTooManyRequests, nil
+	}
+	return 0, invalid("deny_status", "must be 200 or 429")
+}
+
+// consumeRequest reads and checks the whole request.
+func (c *call) consumeRequest() (quota.Request, error) {
+	key, err := idempotencyKey(c.r.Header)
+	if err != nil {
+		return quota.Request{}, err
+	}
+	if err := c.readBody(consumeBytesMax); err != nil {
+		return quota.Request{}, err
+	}
+	c.in.reset()
+	r := decodeConsume(&c.in)
+	if c.in.broken {
+		return r, c.in.problem()
+	}
+	r.Key = key
+	err = r.Validate()
+	if err == nil && len(c.in.faults) == 0 {
+		return r, nil
+	}
+	// A field that could not be read is zero now: one fault of it is enough.
+	var q *quota.Error
+	if errors.As(err, &q) {
+		for _, f := range q.Faults {
+			if !c.in.faulted(f.Field) {
+				c.in.fault(f.Field, f.Rule)
+			}
+		}
+	}
+	return r, c.in.problem()
+}
+
+// problem is what the faults noted so far come to.
+func (b *bodyReader) problem() *problem {
+	return &problem{code: codeInvalidRequest, faults: b.faults}
+}
+
+// answer sends a decision. Status, body and every header field come from it alone.
+func (c *call) answer(d *quota.Decision, deniedStatus int) {
+	header := c.w.Header()
+	switch {
+	case d.Replayed:
+		// RateLimit fields are left out: they would be those of back then.
+		header["Idempotent-Replayed"] = headerReplayed
+	case d.Reason == quota.ReasonTenantSuspended:
+		// Whatever the limits have left, the next call will not get it.
+	default:
+		c.scratch = setRateLimit(header, c.scratch, d, !c.h.NoXRateLimit)
+	}
+	if d.Allowed {
+		c.out = appendDecision(c.out[:0], d)
+		c.reply(http.StatusOK, headerJSON, c.out)
+		return
+	}
+	header["Cache-Control"] = headerNoStore
+	if d.RetryMS != nil {
+		header["Retry-After"] = []string{strconv.FormatInt(retryAfterSeconds(*d.RetryMS), 10)}
+	}
+	if deniedStatus == http.StatusOK {
+		c.out = appendDecision(c.out[:0], d)
+		c.reply(http.StatusOK, headerJSON, c.out)
+		return
+	}
+	c.out = appendDenial(c.out[:0], d)
+	c.reply(http.StatusTooManyRequests, headerProblem, c.out)
+}

@@ -1,0 +1,114 @@
+package api
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quotad/quotad/internal/quota"
+)
+
+// FuzzConsumeBody holds the body's reader to encoding/json: whatever the one accepts
+// without a fault the other reads to the same values, and no input makes it panic.
+func FuzzConsumeBody(f *testing.F) {
+	for _, seed := range []string{
+		`{"tenant":"acme","meter":"api.calls","cost":1}`,
+		`{"tenant":"t","subject":"s","charges":[{"meter":"a","cost":3},{"meter":"b","pools":{"p":1}}],"dims":{"k":"v"},"dry_run":true}`,
+		`{"tenant":"\ud83d\ude00","meter":"m","cost":1e3}`,
+		`{"tenant":"t","tenant":"u"}`, `[]`, `{`, `null`, "{\"tenant\":\"\xff\"}",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, faults := decode(string(body))
+		if len(faults) > faultsMax {
+			t.Fatalf("%d faults, want at most %d", len(faults), faultsMax)
+		}
+		for _, fault := range faults {
+			if fault.Field == "" || fault.Rule == "" || !utf8.ValidString(fault.Field) {
+				t.Fatalf("fault %+v lacks a field or a rule", fault)
+			}
+		}
+		if len(faults) > 0 {
+			return
+		}
+		if diff := cmp.Diff(decodeByReflection(t, body), r); diff != "" {
+			t.Fatalf("encoding/json reads it otherwise, encoding/json-, ours+:\n%s", diff)
+		}
+	})
+}
+
+// decodeByReflection reads a body that has no fault the other way.
+func decodeByReflection(t *testing.T, body []byte) quota.Request {
+	type charge struct {
+		Meter string           `json:"meter"`
+		Cost  *int64           `json:"cost"`
+		Pools map[string]int64 `json:"pools"`
+	}
+	var in struct {
+		charge
+		Tenant  string            `json:"tenant"`
+		Subject string            `json:"subject"`
+		Charges []charge          `json:"charges"`
+		Dims    map[string]string `json:"dims"`
+		DryRun  bool              `json:"dry_run"`
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		t.Fatalf("encoding/json refuses what passed: %v", err)
+	}
+	r := quota.Request{Tenant: in.Tenant, Subject: in.Subject, Dims: in.Dims, DryRun: in.DryRun}
+	add := func(c charge, path string) {
+		cost := int64(costDefault)
+		if c.Cost != nil {
+			cost = *c.Cost
+		}
+		r.Charges = append(r.Charges, quota.Charge{Meter: c.Meter, Cost: cost, Pools: c.Pools, Path: path})
+	}
+	if in.Charges == nil {
+		add(in.charge, "")
+		return r
+	}
+	r.Charges = []quota.Charge{}
+	for i, c := range in.Charges {
+		add(c, chargePath(i))
+	}
+	return r
+}
+
+// FuzzIdempotencyKey holds the parser to this: a key it reads, quoted again, is read
+// as the same key.
+func FuzzIdempotencyKey(f *testing.F) {
+	for _, seed := range []string{`abc`, `"abc"`, `"a\"b\\"`, `"`, `""`, `"a" `, "\x00", "é"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		key, rule := parseIdempotencyKey(value)
+		if (key == "") == (rule == "") {
+			t.Fatalf("parseIdempotencyKey(%q) = %q, %q; want a key or a rule", value, key, rule)
+		}
+		if rule != "" || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+			return
+		}
+		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+		if again, rule := parseIdempotencyKey(quoted); again != key || rule != "" {
+			t.Fatalf("parseIdempotencyKey(%s) = %q, %q; want %q", quoted, again, rule, key)
+		}
+	})
+}
+
+// FuzzCursor holds cursors to this: what is accepted is exactly what was made.
+func FuzzCursor(f *testing.F) {
+	list := listDigest("entries", "acme")
+	f.Add(encodeSeqCursor(list, 1))
+	f.Add(encodeSeqCursor(list, 1<<40))
+	f.Add("")
+	f.Fuzz(func(t *testing.T, cursor string) {
+		seq, ok := decodeSeqCursor(list, cursor)
+		if ok && encodeSeqCursor(list, seq) != cursor {
+			t.Fatalf("decodeSeqCursor(%q) = %d, which encodes to %q", cursor, seq, encodeSeqCursor(list, seq))
+		}
+	})
+}

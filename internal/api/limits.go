@@ -1,0 +1,41 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/quotad/quotad/internal/quota"
+)
+
+// limits is GET /v1/tenants/{tenant}/limits: every limit of the tenant's plan as a
+// decision made now would see it.
+func (h *Handler) limits(c *call) error {
+	query, err := c.query("subject")
+	if err != nil {
+		return err
+	}
+	f := filter{values: query}
+	subject := f.text("subject", quota.IDRule)
+	if err := f.problem(); err != nil {
+		return err
+	}
+	decision, err := h.Engine.Limits(c.r.Context(), c.tenant, subject)
+	if err != nil {
+		return err
+	}
+	b := appendText(append(c.out[:0], `{"tenant":`...), decision.Tenant)
+	if decision.Subject != "" {
+		b = appendText(append(b, `,"subject":`...), decision.Subject)
+	}
+	b = appendInstant(append(b, `,"at":`...), decision.DecidedAt)
+	b = append(b, `,"limits":[`...)
+	for i := range decision.Limits {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendLimit(b, &decision.Limits[i])
+	}
+	c.out = append(b, "]}"...)
+	c.w.Header()["Cache-Control"] = headerNoStore
+	c.reply(http.StatusOK, headerJSON, c.out)
+	return nil
+}

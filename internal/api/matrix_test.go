@@ -1,0 +1,146 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/quotad/quotad/internal/catalog"
+)
+
+// matrixBodies are valid bodies of the routes that take one; {tenant} is replaced.
+var matrixBodies = map[string]string{
+	"POST /v1/consume":         `{"tenant":"{tenant}","meter":"api.calls","dry_run":true}`,
+	"PUT /v1/meters/{meter}":   `{"unit":"call"}`,
+	"PUT /v1/plans/{plan}":     `{"limits":[{"name":"l","meter":"api.calls","algorithm":"sliding_log","limit":1,"window":"1h"}]}`,
+	"PUT /v1/tenants/{tenant}": `{"plan":"pro"}`,
+	"POST /v1/keys":            `{"scopes":["read"]}`,
+}
+
+// matrixParams fills the parameters of a pattern, all but {tenant}.
+var matrixParams = strings.NewReplacer("{meter}", "api.calls", "{plan}", "pro", "{seq}", "1")
+
+// No key ever sees or spends for a tenant that it is not for, on any route, whatever
+// its scope: every route of the table against every kind of key.
+func TestEveryRouteAgainstEveryKey(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.consume(`{"tenant":"huge","meter":"api.calls"}`).want(t, 200)
+	s.consume(`{"tenant":"globex","meter":"api.calls"}`).want(t, 200)
+	revoked, revokedToken := s.newKey(catalog.KeySpec{Scopes: catalog.KeyScopes()})
+	if _, err := s.store.RevokeKey(t.Context(), "test", revoked.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, rt := range s.handler.Routes() {
+		t.Run(rt.Method+" "+rt.Pattern, func(t *testing.T) {
+			s := *s
+			s.t = t
+			for _, tenant := range []string{"huge", "globex", "nobody"} {
+				s.checkKeys(rt, tenant, revokedToken)
+			}
+		})
+	}
+}
+
+// checkKeys tries a route, as it is for one tenant, with every kind of key. Bound keys
+// are bound to huge.
+func (s *service) checkKeys(rt Route, tenant, revoked string) {
+	const own = "huge"
+	s.t.Helper()
+	try := func(token string) answer { return s.do(s.matrixRequest(rt, tenant, token)) }
+	if rt.Scope == "" {
+		for _, token := range []string{"", revoked, s.token(catalog.KeyRead, own)} {
+			if a := try(token); a.status != http.StatusOK {
+				s.t.Errorf("status with key %q = %d, want 200: the route needs none", token, a.status)
+			}
+		}
+		return
+	}
+	for _, token := range []string{"", "x", "qk_live_000000000000_" + strings.Repeat("0", 33), revoked} {
+		a := try(token).want(s.t, http.StatusUnauthorized, codeUnauthenticated)
+		if got := a.header.Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer ") {
+			s.t.Errorf("WWW-Authenticate = %q, want Bearer", got)
+		}
+	}
+	for _, scope := range catalog.KeyScopes() {
+		allows := scope == rt.Scope || scope == catalog.KeyAdmin
+		free := try(s.token(scope, ""))
+		if allows {
+			s.wantDone(rt, tenant, free)
+		} else {
+			free.want(s.t, http.StatusForbidden, codeInsufficientScope)
+		}
+		if scope == catalog.KeyAdmin {
+			continue // is never bound
+		}
+		bound := try(s.token(scope, own))
+		foreign := tenant != own && (rt.Tenancy == TenancyPath || rt.Tenancy == TenancyBody)
+		switch {
+		case !allows:
+			bound.want(s.t, http.StatusForbidden, codeInsufficientScope)
+		case foreign, rt.Tenancy == TenancyUnbound:
+			// The same for a tenant that exists and for one that does not.
+			bound.want(s.t, http.StatusForbidden, codeTenantForbidden)
+		default:
+			s.wantDone(rt, own, bound)
+			if strings.Contains(bound.body, "globex") {
+				s.t.Errorf("a key bound to %s sees %s", own, bound.body)
+			}
+		}
+	}
+}
+
+// wantDone checks that a request with a good key was carried out.
+func (s *service) wantDone(rt Route, tenant string, a answer) {
+	s.t.Helper()
+	names := rt.Tenancy == TenancyPath || rt.Tenancy == TenancyBody
+	switch {
+	case names && tenant == "nobody" && rt.Method != http.MethodPut:
+		a.want(s.t, http.StatusNotFound)
+	case rt.Method == http.MethodPut, rt.Method == http.MethodPost && rt.Scope == catalog.KeyAdmin:
+		if a.status != http.StatusOK && a.status != http.StatusCreated {
+			s.t.Errorf("status = %d, want 200 or 201; body %s", a.status, a.body)
+		}
+	default:
+		a.want(s.t, http.StatusOK)
+	}
+}
+
+// matrixRequest is a valid request of a route for a tenant. A key to revoke is made
+// anew each time.
+func (s *service) matrixRequest(rt Route, tenant, token string) request {
+	s.t.Helper()
+	if rt.Method == http.MethodPut && tenant == "nobody" {
+		tenant = "newcomer" // nobody stays unknown
+	}
+	path := strings.ReplaceAll(matrixParams.Replace(rt.Pattern), "{tenant}", tenant)
+	if strings.Contains(path, "{key}") {
+		key, _ := s.newKey(catalog.KeySpec{Scopes: []catalog.KeyScope{catalog.KeyRead}})
+		path = strings.ReplaceAll(path, "{key}", key.ID)
+	}
+	body := strings.ReplaceAll(matrixBodies[rt.Method+" "+rt.Pattern], "{tenant}", tenant)
+	return request{method: rt.Method, path: path, body: body, token: token}
+}
+
+// A key that an old database may hold, admin and bound, changes nothing that other
+// tenants share.
+func TestBoundAdminKeyChangesItsOwnTenantAlone(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	key, token := s.newKey(catalog.KeySpec{Scopes: []catalog.KeyScope{catalog.KeyAdmin}})
+	s.db.Exec(t, "update quotad.api_key set tenant = 'acme' where key_id = $1", key.ID)
+	for _, rt := range s.handler.Routes() {
+		if rt.Scope == "" || rt.Method == http.MethodGet && rt.Tenancy == TenancyNone {
+			continue
+		}
+		a := s.do(s.matrixRequest(rt, "globex", token))
+		if rt.Tenancy == TenancyList {
+			if strings.Contains(a.body, "globex") {
+				t.Errorf("%s %s shows %s", rt.Method, rt.Pattern, a.body)
+			}
+			continue
+		}
+		a.want(t, http.StatusForbidden, codeTenantForbidden)
+	}
+	s.do(request{method: "PUT", path: "/v1/tenants/acme", body: `{"plan":"pro"}`, token: token}).want(t, 200)
+}

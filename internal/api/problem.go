@@ -1,0 +1,237 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/quotad/quotad/internal/pg"
+	"github.com/quotad/quotad/internal/quota"
+)
+
+// A code names a kind of problem for programs. Codes are stable; those that a
+// decision can end in are quota's own.
+type code string
+
+const (
+	codeInvalidRequest    = code(quota.CodeInvalidRequest)
+	codeTenantNotFound    = code(quota.CodeTenantNotFound)
+	codeMeterNotFound     = code(quota.CodeMeterNotFound)
+	codeKeyReused         = code(quota.CodeKeyReused)
+	codeOverloaded        = code(quota.CodeOverloaded)
+	codeUnavailable       = code(quota.CodeUnavailable)
+	codeOutcomeUnknown    = code(quota.CodeOutcomeUnknown)
+	codeShuttingDown      = code(quota.CodeShuttingDown)
+	codeAmountOverflow    = code(quota.CodeAmountOverflow)
+	codeInternal          = code(quota.CodeInternal)
+	codeUnauthenticated   = code("unauthenticated")
+	codeInsufficientScope = code("insufficient_scope")
+	codeTenantForbidden   = code("tenant_forbidden")
+	codeNotFound          = code("not_found")
+	codeRouteNotFound     = code("route_not_found")
+	codeMethodNotAllowed  = code("method_not_allowed")
+	codeConflict          = code("conflict")
+	codeRequestTimeout    = code("request_timeout")
+	codeBodyTooLarge      = code("body_too_large")
+	codeMediaType         = code("unsupported_media_type")
+)
+
+// problemKinds is the one table from a code to what HTTP says about it.
+var problemKinds = map[code]struct {
+	status int
+	title  string
+}{
+	codeInvalidRequest:    {http.StatusBadRequest, "The request breaks a rule"},
+	codeMeterNotFound:     {http.StatusBadRequest, "There is no such meter"},
+	codeAmountOverflow:    {http.StatusBadRequest, "A running total would pass the largest amount"},
+	codeUnauthenticated:   {http.StatusUnauthorized, "A valid API key is needed"},
+	codeInsufficientScope: {http.StatusForbidden, "The API key lacks the scope for this"},
+	codeTenantForbidden:   {http.StatusForbidden, "The API key may not act for this tenant"},
+	codeTenantNotFound:    {http.StatusNotFound, "There is no such tenant"},
+	codeNotFound:          {http.StatusNotFound, "There is no such thing here"},
+	codeRouteNotFound:     {http.StatusNotFound, "There is nothing at this path"},
+	codeMethodNotAllowed:  {http.StatusMethodNotAllowed, "The path does not take this method"},
+	codeRequestTimeout:    {http.StatusRequestTimeout, "The request took too long to arrive"},
+	codeConflict:          {http.StatusConflict, "The request does not fit what is there"},
+	codeBodyTooLarge:      {http.StatusRequestEntityTooLarge, "The body is too large"},
+	codeMediaType:         {http.StatusUnsupportedMediaType, "The body must be application/json"},
+	codeKeyReused:         {http.StatusUnprocessableEntity, "The idempotency key belongs to another request"},
+	codeInternal:          {http.StatusInternalServerError, "Something is wrong on our side"},
+	codeOverloaded:        {http.StatusServiceUnavailable, "Too much is waiting already"},
+	codeUnavailable:       {http.StatusServiceUnavailable, "The database cannot be reached in time"},
+	codeOutcomeUnknown:    {http.StatusServiceUnavailable, "Nobody can tell yet whether this happened"},
+	codeShuttingDown:      {http.StatusServiceUnavailable, "This instance is shutting down"},
+}
+
+// problemTypePrefix makes a code a URI that identifies and does not locate.
+const problemTypePrefix = "urn:quotad:problem:"
+
+// retryAfterDefault is what a 503 says when the engine named no time.
+const retryAfterDefault = time.Second
+
+// A problem is an error as a caller sees it, and what only the log sees.
+type problem struct {
+	code    code
+	detail  string
+	faults  []quota.Fault
+	outcome string
+
+	retryAfter time.Duration
+	allow      string // methods, for a 405
+	challenge  string // for a 401
+	cause      error  // for the log, never for the caller
+}
+
+// Error is what the log says of it.
+func (p *problem) Error() string {
+	if p.cause != nil {
+		return string(p.code) + ": " + p.cause.Error()
+	}
+	return string(p.code) + ": " + p.detail
+}
+
+func (p *problem) Unwrap() error { return p.cause }
+
+// invalid is a problem of one field.
+func invalid(field, rule string) *problem {
+	return &problem{code: codeInvalidRequest, faults: []quota.Fault{{Field: field, Rule: rule}}}
+}
+
+// problemOf makes a problem of any error that a handler returned.
+func problemOf(err error) *problem {
+	var p *problem
+	if errors.As(err, &p) {
+		return p
+	}
+	var q *quota.Error
+	if errors.As(err, &q) {
+		return problemOfDecision(q)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || databaseAway(err) {
+		return &problem{code: codeUnavailable, retryAfter: retryAfterDefault, cause: err}
+	}
+	return &problem{code: codeInternal, cause: err}
+}
+
+// databaseAway reports whether err says that the database cannot be reached or cannot
+// serve now, and trying again may help: connection trouble, too many clients, a
+// shutdown, or a lock that someone held for long.
+func databaseAway(err error) bool {
+	switch code := pg.Code(err); {
+	case code == "":
+		var netErr net.Error
+		return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	case code == pg.CodeLockNotAvailable:
+		return true
+	default:
+		class := code[:2]
+		return class == "08" || class == "53" || class == "57"
+	}
+}
+
+func problemOfDecision(q *quota.Error) *problem {
+	p := &problem{code: code(q.Code), faults: q.Faults, retryAfter: q.RetryAfter, cause: q}
+	switch q.Code {
+	case quota.CodeOutcomeUnknown:
+		p.outcome = "unknown"
+		p.detail = "The commit was sent and its reply was lost. Send the same request with the same Idempotency-Key to learn what happened."
+	case quota.CodeAmountOverflow:
+		p.detail = "No amount or running total may pass 999999999999999."
+	}
+	if problemKinds[p.code].status == http.StatusServiceUnavailable && p.retryAfter <= 0 {
+		p.retryAfter = retryAfterDefault
+	}
+	return p
+}
+
+// A problemBody is a problem in JSON (RFC 9457).
+type problemBody struct {
+	Type      string        `json:"type"`
+	Title     string        `json:"title"`
+	Status    int           `json:"status"`
+	Detail    string        `json:"detail,omitempty"`
+	Code      code          `json:"code"`
+	Outcome   string        `json:"outcome,omitempty"`
+	Errors    []quota.Fault `json:"errors,omitempty"`
+	RequestID uuid.UUID     `json:"request_id"`
+}
+
+// fail answers with the problem that err is, and logs it if it is ours.
+func (h *Handler) fail(c *call, err error) {
+	p := problemOf(err)
+	gone := errors.Is(err, context.Canceled) && c.r.Context().Err() != nil
+	if gone {
+		p = callerGone
+	}
+	kind, ok := problemKinds[p.code]
+	if !ok {
+		p = &problem{code: codeInternal, cause: err}
+		kind = problemKinds[codeInternal]
+	}
+	body := problemBody{
+		Type: problemTypePrefix + string(p.code), Title: kind.title, Status: kind.status,
+		Detail: p.detail, Code: p.code, Outcome: p.outcome, Errors: p.faults,
+		RequestID: h.NewID(),
+	}
+	if body.Detail == "" && len(p.faults) > 0 {
+		body.Detail = p.faults[0].Field + " " + p.faults[0].Rule
+	}
+	if kind.status >= http.StatusInternalServerError && !gone {
+		h.logFailure(c, p, body.RequestID)
+	}
+	header := c.w.Header()
+	header["Cache-Control"] = headerNoStore
+	if p.retryAfter > 0 {
+		header.Set("Retry-After", string(appendSeconds(nil, p.retryAfter)))
+	}
+	if p.allow != "" {
+		header.Set("Allow", p.allow)
+	}
+	if p.challenge != "" {
+		header.Set("WWW-Authenticate", p.challenge)
+	}
+	text, err := json.Marshal(body)
+	if err != nil { // a struct of strings and integers
+		panic(err)
+	}
+	c.reply(kind.status, headerProblem, text)
+	if gone {
+		c.status = statusClientGone
+	}
+}
+
+// statusClientGone is what metrics show when the caller hung up first.
+const statusClientGone = 499
+
+// callerGone answers a caller who seems to have hung up. One that only closed its
+// sending half still reads, and an empty 200 would tell it that it may spend.
+var callerGone = &problem{
+	code: codeOutcomeUnknown, outcome: "unknown", retryAfter: retryAfterDefault,
+	detail: "The connection was given up before the answer was there. Send the same request with the same Idempotency-Key to learn what happened.",
+}
+
+// logFailure writes the cause of a 5xx beside the request id that the caller got.
+// Only a fault of ours is an error; the others are the weather, and during an outage
+// every request has it, so those lines are limited.
+func (h *Handler) logFailure(c *call, p *problem, id uuid.UUID) {
+	level := slog.LevelError
+	if p.code != codeInternal {
+		level = slog.LevelWarn
+		if !h.warnings.allow(time.Now()) {
+			return
+		}
+	}
+	h.log.LogAttrs(c.r.Context(), level, "request got no answer",
+		slog.String("code", string(p.code)),
+		slog.String("request_id", id.String()),
+		slog.String("method", c.r.Method),
+		slog.String("route", c.route),
+		slog.Any("cause", p.cause))
+}

@@ -1,0 +1,102 @@
+package api
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/quotad/quotad/internal/quota"
+)
+
+// Page sizes of every list.
+const (
+	pageDefault = 100
+	pageMax     = 1000
+)
+
+// query returns the request's query. A parameter that the operation does not have is
+// refused, as an unknown field is: a misspelt filter must not pass for no filter.
+func (c *call) query(known ...string) (url.Values, error) {
+	if c.r.URL.RawQuery == "" {
+		return nil, nil
+	}
+	values, err := url.ParseQuery(c.r.URL.RawQuery)
+	if err != nil {
+		return nil, invalid("query", "must be percent-encoded name=value pairs")
+	}
+	var faults []quota.Fault
+	for name, given := range values {
+		switch {
+		case !slices.Contains(known, name):
+			faults = append(faults, quota.Fault{Field: shorten(name), Rule: "is not a parameter of this request"})
+		case len(given) > 1:
+			faults = append(faults, quota.Fault{Field: name, Rule: "must be given only once"})
+		}
+	}
+	if len(faults) == 0 {
+		return values, nil
+	}
+	slices.SortFunc(faults, func(a, b quota.Fault) int {
+		if a.Field < b.Field {
+			return -1
+		}
+		return 1
+	})
+	return nil, &problem{code: codeInvalidRequest, faults: faults[:min(len(faults), faultsMax)]}
+}
+
+// A filter reads the parameters of a list and collects their faults.
+type filter struct {
+	values url.Values
+	faults []quota.Fault
+}
+
+func (f *filter) fault(field, rule string) {
+	f.faults = append(f.faults, quota.Fault{Field: field, Rule: rule})
+}
+
+// text returns a parameter that, where given, must satisfy rule ("" is satisfied).
+func (f *filter) text(name string, rule func(string) string) string {
+	if !f.values.Has(name) {
+		return ""
+	}
+	value := f.values.Get(name)
+	if broken := rule(value); broken != "" {
+		f.fault(name, broken)
+	}
+	return value
+}
+
+// instant returns a parameter in RFC 3339, cut to microseconds; zero if not given.
+func (f *filter) instant(name string) time.Time {
+	if !f.values.Has(name) {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339Nano, f.values.Get(name))
+	if err != nil || at.Year() < 1970 {
+		f.fault(name, "must be an instant as RFC 3339 writes it, like 2026-01-31T12:00:00Z, not before 1970")
+		return time.Time{}
+	}
+	return at.UTC().Truncate(time.Microsecond)
+}
+
+// pageSize returns the parameter limit.
+func (f *filter) pageSize() int {
+	if !f.values.Has("limit") {
+		return pageDefault
+	}
+	size, err := strconv.Atoi(f.values.Get("limit"))
+	if err != nil || size < 1 || size > pageMax {
+		f.fault("limit", "must be a whole number from 1 to "+strconv.Itoa(pageMax))
+		return pageDefault
+	}
+	return size
+}
+
+func (f *filter) problem() error {
+	if len(f.faults) == 0 {
+		return nil
+	}
+	return &problem{code: codeInvalidRequest, faults: f.faults}
+}

@@ -1,0 +1,76 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/quotad/quotad/internal/catalog"
+)
+
+// A Tenancy says where a route's tenant is named, and so what a key that is bound to
+// one tenant may do there.
+type Tenancy int
+
+// Tenancies. A bound key that names another tenant gets 403 whether or not that
+// tenant exists.
+const (
+	TenancyNone    Tenancy = iota + 1 // no tenant is involved: any key
+	TenancyPath                       // {tenant} in the path
+	TenancyBody                       // the body; the handler checks
+	TenancyList                       // a bound key sees its own part of the list
+	TenancyUnbound                    // only keys that are bound to no tenant
+)
+
+// A Route is one operation of the contract.
+type Route struct {
+	Method  string
+	Pattern string
+	Scope   catalog.KeyScope // what the key must allow; "" needs no key
+	Tenancy Tenancy
+
+	timeout time.Duration // 0 where the engine bounds the time itself
+	handle  func(c *call) error
+}
+
+// What an operation may take. A change may first wait for others, and for a tenant.
+const (
+	readTimeout   = 10 * time.Second
+	changeTimeout = 20 * time.Second
+)
+
+// Routes returns the table of operations, for documents and tests.
+func (h *Handler) Routes() []Route { return h.routes() }
+
+func (h *Handler) routes() []Route {
+	const (
+		get  = http.MethodGet
+		put  = http.MethodPut
+		post = http.MethodPost
+		del  = http.MethodDelete
+	)
+	return []Route{
+		{post, "/v1/consume", catalog.KeyDecide, TenancyBody, 0, h.consume},
+
+		{get, "/v1/tenants/{tenant}/limits", catalog.KeyRead, TenancyPath, 0, h.limits},
+		{get, "/v1/tenants/{tenant}/entries", catalog.KeyAudit, TenancyPath, readTimeout, h.entries},
+		{get, "/v1/tenants/{tenant}/entries/{seq}", catalog.KeyAudit, TenancyPath, readTimeout, h.entry},
+
+		{get, "/v1/meters", catalog.KeyRead, TenancyNone, readTimeout, h.meters},
+		{get, "/v1/meters/{meter}", catalog.KeyRead, TenancyNone, readTimeout, h.meter},
+		{put, "/v1/meters/{meter}", catalog.KeyAdmin, TenancyUnbound, changeTimeout, h.putMeter},
+		{get, "/v1/plans", catalog.KeyRead, TenancyNone, readTimeout, h.plans},
+		{get, "/v1/plans/{plan}", catalog.KeyRead, TenancyNone, readTimeout, h.plan},
+		{put, "/v1/plans/{plan}", catalog.KeyAdmin, TenancyUnbound, changeTimeout, h.putPlan},
+		{get, "/v1/tenants", catalog.KeyRead, TenancyList, readTimeout, h.tenants},
+		{get, "/v1/tenants/{tenant}", catalog.KeyRead, TenancyPath, readTimeout, h.tenantConfig},
+		{put, "/v1/tenants/{tenant}", catalog.KeyAdmin, TenancyPath, changeTimeout, h.putTenant},
+
+		{get, "/v1/keys", catalog.KeyAdmin, TenancyUnbound, readTimeout, h.keys},
+		{post, "/v1/keys", catalog.KeyAdmin, TenancyUnbound, changeTimeout, h.createKey},
+		{del, "/v1/keys/{key}", catalog.KeyAdmin, TenancyUnbound, changeTimeout, h.revokeKey},
+
+		{get, "/healthz", "", TenancyNone, 0, h.healthz},
+		{get, "/readyz", "", TenancyNone, 0, h.readyz},
+		{get, "/metrics", "", TenancyNone, 0, h.metricsText()},
+	}
+}

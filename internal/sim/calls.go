@@ -1,0 +1,280 @@
+package sim
+
+import (
+	"maps"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// CheckCalls checks the ledger against every call that was ever made to it: each
+// acknowledged allow is in it once, as the answer said; nothing is in it that nobody
+// asked for, or that was denied; a key has one decision; and what was denied did not
+// fit. It includes Check.
+func (l *Ledger) CheckCalls(calls []Call) []string {
+	c := &callCheck{
+		ledger: l, findings: newFindings(),
+		walks: make(map[string]*walk), byTag: make(map[tagKey]*asked), byKey: make(map[tagKey]*decided),
+	}
+	for _, t := range l.tenants {
+		c.walks[t.name] = l.walk(t, c.findings)
+		t.checkAnswers(c.findings)
+	}
+	for id, tenants := range l.requestIDs() {
+		if len(tenants) > 1 {
+			c.findings.add(tenants[0].name, "request %s is also one of tenant %q", id, tenants[1].name)
+		}
+	}
+	ordered := make([]*Call, len(calls))
+	for i := range calls {
+		ordered[i] = &calls[i]
+	}
+	slices.SortStableFunc(ordered, func(a, b *Call) int { return a.Started.Compare(b.Started) })
+	for _, call := range ordered {
+		c.ask(call)
+		c.answer(call)
+		c.decide(call)
+	}
+	c.unasked()
+	return c.findings.lines
+}
+
+// callCheck is one run of CheckCalls.
+type callCheck struct {
+	ledger   *Ledger
+	findings *findings
+	walks    map[string]*walk // by tenant
+	byTag    map[tagKey]*asked
+	byKey    map[tagKey]*decided
+}
+
+// A tagKey names a tag or an idempotency key of a tenant.
+type tagKey struct{ tenant, text string }
+
+// asked is what the calls with one tag asked for, and were told.
+type asked struct {
+	request  Request
+	allowed  bool
+	possible bool // one of them may have been recorded
+}
+
+// decided is what callers were told about one idempotency key.
+type decided struct {
+	first *Call // the first allowed answer
+	fresh *Call // the one that was not marked as replayed
+	known time.Time
+}
+
+func (c *callCheck) add(call *Call, format string, args ...any) {
+	c.findings.add(call.Tenant, "%s "+format, append([]any{call}, args...)...)
+}
+
+// ask notes what a call may have left in the ledger.
+func (c *callCheck) ask(call *Call) {
+	key := tagKey{call.Tenant, call.Tag}
+	a := c.byTag[key]
+	if a == nil {
+		a = &asked{request: call.Request}
+		c.byTag[key] = a
+	}
+	switch {
+	case call.DryRun:
+	case call.Outcome == OutcomeAllowed:
+		a.allowed, a.possible = true, true
+	case call.Outcome == OutcomeUnknown:
+		a.possible = true
+	}
+}
+
+// answer compares one answer with the ledger.
+func (c *callCheck) answer(call *Call) {
+	if call.Fault != "" {
+		c.add(call, "got an answer that is wrong by itself: %s: %s", call.Fault, oneLine(call.Body))
+	}
+	if call.Outcome != OutcomeAllowed && call.Outcome != OutcomeDenied {
+		return
+	}
+	w := c.walks[call.Tenant]
+	switch {
+	case w == nil:
+		c.add(call, "was decided, and there is no such tenant")
+	case call.Outcome == OutcomeAllowed && !call.DryRun:
+		c.acknowledged(w, call)
+	case w.requests[call.RequestID] != nil:
+		c.add(call, "was %s or a dry run, and its request %s is in the ledger", call.Outcome, call.RequestID)
+	case call.Outcome == OutcomeDenied:
+		c.denied(w, call)
+	}
+}
+
+// acknowledged checks that an allow is in the ledger, exactly as it was answered.
+func (c *callCheck) acknowledged(w *walk, call *Call) {
+	if wrong := w.receiptFault(call.RequestID, call.Receipt); wrong != "" {
+		c.add(call, "was allowed, and the answer %s", wrong)
+		return
+	}
+	r := w.requests[call.RequestID]
+	e := &w.entries[r.first]
+	if e.tag != call.Tag || w.subjects[e.subject] != call.Subject {
+		c.add(call, "was allowed, and its entry %d is of call %q and subject %q", e.seq, e.tag, w.subjects[e.subject])
+	}
+	if e.at != call.At {
+		c.add(call, "was allowed at another instant than its entry %d says", e.seq)
+	}
+	if !maps.Equal(r.charged, call.Charged) {
+		c.add(call, "was allowed for %v, and its entries say %v", call.Charged, r.charged)
+	}
+	if call.Costs != nil && !maps.Equal(call.Costs, call.Charged) {
+		c.add(call, "asked for %v and was charged %v", call.Costs, call.Charged)
+	}
+	if r.delayMS != call.DelayMS {
+		c.add(call, "was told to wait %d ms, and its departure is in %d ms", call.DelayMS, r.delayMS)
+	}
+}
+
+// noSubject is the number of a subject that the ledger does not know.
+const noSubject = -1
+
+// denied checks that a denied cost did not fit, with all that the ledger has up to the
+// instant of the denial. Entries of the same instant may stand behind it, so this finds
+// less than it might, and never too much.
+func (c *callCheck) denied(w *walk, call *Call) {
+	subject, seen := w.subjectIDs[call.Subject]
+	if !seen {
+		subject = noSubject // it has used nothing
+	}
+	for _, violation := range call.Violated {
+		cost := big.NewInt(call.Charged[violation.Meter])
+		if !c.fitted(w, violation, subject, call.At, cost) {
+			return // one limit is enough
+		}
+	}
+	if len(call.Violated) > 0 {
+		c.add(call, "was denied by %+v, and all of it fitted", call.Violated)
+	}
+}
+
+// fitted reports whether a cost fitted a limit at an instant under every version of the
+// plan that has the limit with the number that the denial says.
+func (c *callCheck) fitted(w *walk, violation Violation, subject, at int64, cost *big.Int) bool {
+	for _, v := range c.ledger.versions {
+		limits, _ := v.on(violation.Meter)
+		for _, l := range limits {
+			if l.Name != violation.Name || l.size.Cmp(big.NewInt(violation.Limit)) != 0 {
+				continue
+			}
+			if l.blocks() || !c.usageAt(w, v, l, l.subjectOf(subject), at).fits(cost) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// usageAt is what a limit had used after all entries up to an instant.
+func (c *callCheck) usageAt(w *walk, v *version, l *limit, subject, at int64) usage {
+	if !l.keepsLevel() {
+		return w.windowUsage(l, w.seriesOf(l.Meter, subject), at)
+	}
+	kept := w.levels[levelKey{l.Name, subject}]
+	if kept == nil {
+		return levelUsage(l, nil, at)
+	}
+	p := kept.upTo(at)
+	exact := levelUsage(l, p, at)
+	return usage{exact.used, func(cost *big.Int) bool {
+		switch {
+		case p == nil && kept.renewed:
+			return false // the level it was denied by is not known any more
+		case kept.loose:
+			cost = new(big.Int).Add(cost, big.NewInt(1)) // rounding may be what denied it
+		}
+		return exact.fits(cost)
+	}}
+}
+
+// decide checks that everyone who used a key was told the same.
+func (c *callCheck) decide(call *Call) {
+	if call.Key == "" || call.DryRun {
+		if call.Replayed {
+			c.add(call, "got a replayed answer without a key")
+		}
+		return
+	}
+	key := tagKey{call.Tenant, call.Key}
+	d := c.byKey[key]
+	if d == nil {
+		d = &decided{}
+		c.byKey[key] = d
+	}
+	if call.Outcome == OutcomeDenied && d.first != nil && d.known.Before(call.Started) {
+		c.add(call, "was denied after an answer had allowed it")
+	}
+	if call.Outcome != OutcomeAllowed {
+		return
+	}
+	if w := c.walks[call.Tenant]; w != nil && w.kept[call.Key] != call.BodyHash {
+		c.add(call, "was allowed, and another answer is kept for its key, or none")
+	}
+	switch {
+	case d.first == nil:
+		d.first, d.known = call, call.end()
+	case d.first.BodyHash != call.BodyHash:
+		c.add(call, "got request %s, and request %s with the same key before", call.RequestID, d.first.RequestID)
+	}
+	if call.end().Before(d.known) {
+		d.known = call.end()
+	}
+	if call.Replayed {
+		return
+	}
+	if d.fresh != nil {
+		c.add(call, "got two answers with its key that are not marked as replayed")
+	}
+	d.fresh = call
+}
+
+// unasked finds entries that nobody asked for, that nobody may have been given, or that
+// stand twice for one call.
+func (c *callCheck) unasked() {
+	for _, t := range c.ledger.tenants {
+		once := make(map[string]uuid.UUID)
+		for i := range t.entries {
+			e := &t.entries[i]
+			a := c.byTag[tagKey{t.name, e.tag}]
+			switch {
+			case e.tag == "" || a == nil:
+				c.findings.add(t.name, "entry %d (call %q) was asked for by nobody", e.seq, e.tag)
+				continue
+			case !a.possible:
+				c.findings.add(t.name, "entry %d is of call %q, which was never allowed", e.seq, e.tag)
+			}
+			if other, seen := once[e.tag]; seen && other != e.requestID {
+				c.findings.add(t.name, "entry %d charges call %q again", e.seq, e.tag)
+			}
+			once[e.tag] = e.requestID
+		}
+	}
+}
+
+// Lost returns how many calls are in the ledger whose callers never got an answer that
+// says so.
+func (l *Ledger) Lost(calls []Call) int {
+	allowed := make(map[tagKey]bool)
+	for i := range calls {
+		if calls[i].Outcome == OutcomeAllowed {
+			allowed[tagKey{calls[i].Tenant, calls[i].Tag}] = true
+		}
+	}
+	lost := make(map[tagKey]bool)
+	for _, t := range l.tenants {
+		for i := range t.entries {
+			if key := (tagKey{t.name, t.entries[i].tag}); !allowed[key] {
+				lost[key] = true
+			}
+		}
+	}
+	return len(lost)
+}
