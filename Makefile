@@ -1,0 +1,54 @@
+# Targets for people. Tools are pinned in go.mod and need no installation.
+
+# How long each fuzzer, and each long test, runs in `make soak`.
+FUZZTIME ?= 1m
+SOAK ?= 10m
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: check
+check: ## Everything a change must pass, as in CI: format, vet, staticcheck, race, tests
+	bash .ci/run
+
+.PHONY: test
+test: ## All tests
+	go test ./...
+
+.PHONY: race
+race: ## All tests with the race detector
+	go test -race -shuffle=on ./...
+
+.PHONY: bench
+bench: ## Benchmarks
+	go test -run '^$$' -bench . ./internal/...
+
+.PHONY: soak
+soak: ## Fuzzers, FUZZTIME (1m) each, then long tests, SOAK (10m) each
+	@set -e; for package in $$(go list ./...); do \
+		for fuzzer in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+			go test -run '^$$' -fuzz "^$$fuzzer\$$" -fuzztime $(FUZZTIME) $$package; \
+		done; \
+	done
+	QUOTAD_SOAK=$(SOAK) go test -count=1 -timeout 4h ./...
+
+.PHONY: dev
+dev: ## A private PostgreSQL, demo data and a server to try
+	go run ./cmd/quotad dev
+
+.PHONY: build
+build: ## The binary, in bin/
+	CGO_ENABLED=0 go build -trimpath -o bin/quotad ./cmd/quotad
+
+.PHONY: fmt
+fmt: ## Format all Go files
+	go tool gofumpt -w .
+
+.PHONY: schema
+schema: ## Write migrations/schema.sql anew
+	go test ./migrations -run Dump -update
+
+.PHONY: clean
+clean: ## Remove what build made
+	rm -rf bin

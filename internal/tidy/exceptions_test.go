@@ -1,0 +1,61 @@
+package tidy
+
+// exception lets one rule pass in one file. Symbol limits it to one thing in the file,
+// as the finding names it; "" means all.
+type exception struct {
+	rule   string
+	path   string
+	symbol string
+	reason string
+}
+
+var exceptions = []exception{
+	{
+		"no-exit", "cmd/quotad/main.go", "os.Exit",
+		"the one place where the process ends",
+	},
+	{
+		"no-exit", "internal/pgtest/process.go", "os.Exit",
+		"it is the body of a TestMain, which ends a test process",
+	},
+	{
+		"no-globals", "internal/pgtest/process.go", "shared",
+		"a test process has one server, and its tests have nothing else in common that could own it",
+	},
+	{
+		"no-skip", "internal/pgtest/process.go", "Skipf",
+		"-short asks for the tests that need no server, and the reason is printed",
+	},
+	{
+		"no-fresh-context", "internal/pgtest/db.go", "context.Background",
+		"a cleanup runs after the test's own context has ended",
+	},
+	{
+		"no-clock", "internal/quota/engine.go", "",
+		"a deadline bounds how long a caller waits; it decides nothing",
+	},
+	{
+		"no-clock", "internal/quota/runner.go", "",
+		"deadlines of waiting calls and of resolving an unknown commit; they decide nothing",
+	},
+	{
+		"no-clock", "internal/quota/batch.go", "",
+		"how long a batch took, for a metric",
+	},
+	{
+		"no-clock", "internal/quota/upkeep.go", "",
+		"intervals of upkeep, and how far the database's clock is from this one",
+	},
+	{
+		"no-float", "internal/quota/metrics.go", "",
+		"a metric's values and buckets are floats; none is read back",
+	},
+	{
+		"machine-paths", "internal/devpg/binaries.go", "/home" + "/l",
+		"where Homebrew on Linux puts binaries, on every machine",
+	},
+	{
+		"machine-paths", "internal/devpg/binaries_test.go", "/home" + "/l",
+		"the same place, in a test of the search",
+	},
+}
