@@ -52,7 +52,7 @@ func (cmd simulateCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer func() { _ = file.Close() }() // it was only read
 	read := newTraceReader(bufio.NewReader(file), cmd.Trace, snapshot, cmd.chooseMeter(plan))
 	bar := newProgress(s.Err, size, "bytes")
 	result, err := simulate(ctx, quota.NewSimulator(snapshot, plan, tenants), read, newOutcome(plan), bar)

@@ -2,12 +2,14 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -109,6 +111,33 @@ func FuzzCursor(f *testing.F) {
 		seq, ok := decodeSeqCursor(list, cursor)
 		if ok && encodeSeqCursor(list, seq) != cursor {
 			t.Fatalf("decodeSeqCursor(%q) = %d, which encodes to %q", cursor, seq, encodeSeqCursor(list, seq))
+		}
+	})
+}
+
+// FuzzSpec holds the reader of configuration to this: no input makes it panic, and
+// whatever it accepts encoding/json accepts too.
+func FuzzSpec(f *testing.F) {
+	for _, seed := range []string{
+		`{"limits":[{"name":"l","meter":"m","algorithm":"gcra","rate":"6/1m","burst":5}]}`,
+		`{"limits":[{"limit":1.5}]}`, `{"limits":null}`, `{"limits":[{"limit":1e400}]}`, `{}{}`, `[`, ``,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		c := &call{}
+		c.in.text.Write(body)
+		var spec, again catalog.PlanSpec
+		err := decodeSpec(c, &spec)
+		if err == nil {
+			if err := json.Unmarshal(body, &again); err != nil {
+				t.Fatalf("encoding/json refuses what passed: %v", err)
+			}
+			return
+		}
+		var p *problem
+		if !errors.As(err, &p) || len(p.faults) == 0 || p.faults[0].Field == "" || p.faults[0].Rule == "" {
+			t.Fatalf("decodeSpec(%q) = %v, want a problem that names field and rule", body, err)
 		}
 	})
 }

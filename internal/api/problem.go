@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
-	"github.com/quotad/quotad/internal/pg"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -124,16 +124,15 @@ func problemOf(err error) *problem {
 // serve now, and trying again may help: connection trouble, too many clients, a
 // shutdown, or a lock that someone held for long.
 func databaseAway(err error) bool {
-	switch code := pg.Code(err); {
-	case code == "":
+	var refusal interface{ SQLState() string }
+	if !errors.As(err, &refusal) {
 		var netErr net.Error
 		return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-	case code == pg.CodeLockNotAvailable:
-		return true
-	default:
-		class := code[:2]
-		return class == "08" || class == "53" || class == "57"
 	}
+	const lockNotAvailable = "55P03"
+	state := refusal.SQLState()
+	return state == lockNotAvailable ||
+		strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53") || strings.HasPrefix(state, "57")
 }
 
 func problemOfDecision(q *quota.Error) *problem {

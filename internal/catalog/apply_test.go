@@ -144,7 +144,7 @@ func TestInvalidChangeChangesNothing(t *testing.T) {
 	}
 	pruned := parse(t, "meters: {api.calls: {unit: call}}\nplans: {other: {limits: []}}")
 	_, err := db.Apply(t.Context(), "tester", pruned, catalog.ApplyOptions{Prune: true})
-	wantFault(t, err, "plans.free: cannot be removed: it is the plan of 1 tenants")
+	wantFault(t, err, "plans.free: cannot be removed: tenants that have it: 1")
 
 	if _, err := db.PutPlan(t.Context(), "tester", "free", catalog.PlanSpec{Limits: []catalog.LimitSpec{{Name: "x"}}}); err == nil {
 		t.Error("PutPlan took an invalid plan")

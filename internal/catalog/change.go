@@ -147,15 +147,21 @@ func orNone(text string) string {
 	return text
 }
 
-// fieldTexts returns each field of a spec as short text.
+// fieldTexts returns each field of a spec as short text, and each entry of a map as a
+// field of its own.
 func fieldTexts(spec any) map[string]string {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(encodeSpec(spec), &fields); err != nil {
-		panic(fmt.Sprintf("catalog: a %T is not a JSON object: %v", spec, err))
-	}
-	texts := make(map[string]string, len(fields))
-	for name, value := range fields {
-		texts[name] = strings.Trim(string(value), `"`)
-	}
+	texts := map[string]string{}
+	addFieldTexts(texts, "", encodeSpec(spec))
 	return texts
+}
+
+func addFieldTexts(texts map[string]string, path string, value json.RawMessage) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(value, &fields); err != nil {
+		texts[path] = strings.Trim(string(value), `"`)
+		return
+	}
+	for name, field := range fields {
+		addFieldTexts(texts, fieldPath(path, name), field)
+	}
 }

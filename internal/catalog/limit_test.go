@@ -150,6 +150,8 @@ func TestDifferencesNameTheLimitsThatDiffer(t *testing.T) {
 	db := newDatabase(t)
 	db.apply(t, configFree, catalog.ApplyOptions{})
 	changes := db.apply(t, `
+meters:
+  llm.tokens: {unit: token, weights: {input: 1, output: 5}}
 plans:
   free:
     limits:
@@ -158,6 +160,7 @@ plans:
 tenants:
   acme: {plan: free, status: closed}`, catalog.ApplyOptions{})
 	want := [][]string{
+		{"weights.cached 0.1 -> none", "weights.output 4 -> 5"},
 		{
 			"~ burst: algorithm token_bucket -> gcra, burst none -> 10, capacity 10 -> none, rate none -> 2/1s, refill 2/1s -> none",
 			"+ daily",

@@ -244,7 +244,7 @@ func checkWhole(ctx context.Context, tx pgx.Tx, gonePlans []string, faults *faul
 		return fmt.Errorf("count the tenants of removed plans: %w", err)
 	}
 	_, err = pgx.ForEachRow(rows, []any{&plan, &tenants}, func() error {
-		faults.add(fieldPath("plans", plan), "cannot be removed: it is the plan of %d tenants", tenants)
+		faults.add(fieldPath("plans", plan), "cannot be removed: tenants that have it: %d", tenants)
 		return nil
 	})
 	if err != nil {

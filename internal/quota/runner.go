@@ -77,6 +77,10 @@ func (r *runner) run(ctx context.Context, calls []*call, wait bool) map[string][
 		if calls = r.expire(calls); len(calls) == 0 {
 			return nil
 		}
+		if ctx.Err() != nil {
+			refuse(calls, ctx.Err())
+			return nil
+		}
 		b := newBatch(r, calls, wait)
 		err := b.run(ctx)
 		switch {

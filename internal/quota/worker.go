@@ -19,6 +19,7 @@ type worker struct {
 	parked  map[string]*parkedTenant
 	waiting int // calls in queue and in parked
 	closed  bool
+	failed  bool // the engine stopped before the queue was empty
 }
 
 // A parkedTenant's account is locked elsewhere. Its calls wait here, in order, for a
@@ -74,15 +75,17 @@ func (w *worker) run(ctx context.Context) {
 	defer r.close()
 	for {
 		calls, ended := w.next()
-		if ended {
+		switch {
+		case ended:
 			return
-		}
-		if len(calls) == 0 {
+		case ctx.Err() != nil:
+			refuse(calls, ctx.Err())
+			w.fail(ctx.Err())
+			return
+		case len(calls) == 0:
 			select {
 			case <-w.wake:
 			case <-ctx.Done():
-				w.fail(ctx.Err())
-				return
 			}
 			continue
 		}
@@ -142,6 +145,10 @@ func (p *parkedTenant) putBack(calls []*call) {
 	w := p.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.failed {
+		refuse(calls, nil)
+		return
+	}
 	w.waiting += len(calls)
 	p.calls = append(slices.Clone(calls), p.calls...)
 }
@@ -171,7 +178,12 @@ func (w *worker) fail(cause error) {
 		calls = append(calls, p.calls...)
 		p.calls = nil
 	}
-	w.queue, w.waiting = nil, 0
+	w.queue, w.waiting, w.failed = nil, 0, true
+	refuse(calls, cause)
+}
+
+// refuse answers calls that a stopping engine did not get to.
+func refuse(calls []*call, cause error) {
 	for _, c := range calls {
 		c.answer(Decision{}, &Error{Code: CodeShuttingDown, RetryAfter: time.Second, Err: cause})
 	}

@@ -30,9 +30,19 @@ type Request struct {
 
 // A Charge is one meter with a cost, or with amounts per pool.
 type Charge struct {
-	Meter string           `json:"meter"`
-	Cost  int64            `json:"cost,omitempty"` // ignored with Pools
-	Pools map[string]int64 `json:"pools,omitempty"`
+	Meter string
+	Cost  int64 // ignored with Pools
+	Pools map[string]int64
+}
+
+// MarshalJSON writes either the cost or the pools.
+func (c Charge) MarshalJSON() ([]byte, error) {
+	fields := map[string]any{"meter": c.Meter, "cost": c.Cost}
+	if c.Pools != nil {
+		delete(fields, "cost")
+		fields["pools"] = c.Pools
+	}
+	return json.Marshal(fields)
 }
 
 // body is the JSON of the request.
@@ -105,9 +115,9 @@ type Receipt struct {
 // end is when the answer was there.
 func (c *Call) end() time.Time { return c.Started.Add(c.Took) }
 
-// String identifies the call in a finding.
+// String identifies the call in a finding about its tenant.
 func (c *Call) String() string {
-	text := fmt.Sprintf("tenant %q call %q", c.Tenant, c.Tag)
+	text := fmt.Sprintf("call %q", c.Tag)
 	if c.Key != "" {
 		text += fmt.Sprintf(" key %q", c.Key)
 	}

@@ -87,10 +87,14 @@ func (w *walk) add(format string, args ...any) { w.findings.add(w.name, format, 
 
 // order checks an entry's number and instant.
 func (w *walk) order(i int, e *entry) {
-	if e.seq != int64(i)+1 {
-		w.add("entry %d stands where entry %d should", e.seq, i+1)
+	var before entry
+	if i > 0 {
+		before = w.entries[i-1]
 	}
-	if i > 0 && e.at < w.entries[i-1].at {
+	if e.seq != before.seq+1 {
+		w.add("entry %d stands where entry %d should", e.seq, before.seq+1)
+	}
+	if i > 0 && e.at < before.at {
 		w.add("entry %d is older than the entry before it", e.seq)
 	}
 	if e.kind != kindConsume {
@@ -163,7 +167,7 @@ func (w *walk) limits(e *entry) {
 			w.add("entry %d takes %d of limit %s (%s), which had used %s of %s", e.seq, e.units, l.Name, l.Algorithm,
 				before.used, l.size)
 		}
-		if l.keepsLevel() && e.units != 0 && (fits || l.Mode == "enforce") {
+		if l.keepsLevel() && !l.blocks() && e.units != 0 && (fits || l.Mode == "enforce") {
 			w.take(v, l, e, cost)
 		}
 	}

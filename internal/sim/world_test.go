@@ -144,9 +144,9 @@ func one(tenant, meter string, cost int64) Request {
 	return Request{Tenant: tenant, Charges: []Charge{{Meter: meter, Cost: cost}}, Costs: map[string]int64{meter: cost}}
 }
 
-func (r Request) of(subject string) Request   { r.Subject = subject; return r }
-func (r Request) keyed(key string) Request    { r.Key, r.Tag = key, key; return r }
-func (r Request) dry() Request                { r.DryRun = true; return r }
+func (r Request) of(subject string) Request { r.Subject = subject; return r }
+func (r Request) keyed(key string) Request  { r.Key, r.Tag = key, key; return r }
+func (r Request) dry() Request              { r.DryRun = true; return r }
 func (r Request) and(more ...Request) Request {
 	r.Costs = map[string]int64{r.Charges[0].Meter: r.Charges[0].Cost}
 	for _, m := range more {
