@@ -22,6 +22,9 @@ $$;
 
 grant usage on schema quotad to quotad_service;
 
+-- So that an instance can tell, before it serves, whether the schema is its own.
+grant select on goose_db_version to quotad_service;
+
 -- decision_clock is the only source of "now" in a decision. Tests replace it in
 -- their own database; production never does.
 create function quotad.decision_clock() returns timestamptz

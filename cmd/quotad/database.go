@@ -26,11 +26,12 @@ func (f databaseFlags) connConfig() (*pgx.ConnConfig, error) {
 		return nil, errors.New("no database: set --database-url or QUOTAD_DATABASE_URL, " +
 			"or run `quotad dev` for a private one")
 	}
-	config, err := pgx.ParseConfig(f.URL)
+	// The pool's parser, since a URL may carry pool_max_conns and the like.
+	config, err := pgxpool.ParseConfig(f.URL)
 	if err != nil {
 		return nil, fmt.Errorf("--database-url: %w", err)
 	}
-	return config, nil
+	return config.ConnConfig, nil
 }
 
 // open connects a pool and makes sure that the database answers. The error says what

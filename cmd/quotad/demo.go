@@ -135,7 +135,6 @@ Ask whether %[3]s may make a call, see what is left, and look at the ledger:
 quotad verify --database-url '%[4]s' proves that everything follows from the ledger.
 `
 
-
 // print writes what to try, or one line of JSON.
 func (i demoInfo) print(to io.Writer, asJSON bool) error {
 	if asJSON {

@@ -82,25 +82,8 @@ func migrateDatabase(ctx context.Context, config *pgx.ConnConfig) (migrateResult
 	for _, m := range applied {
 		result.Applied = append(result.Applied, m.Name)
 	}
-	if err := showSchemaVersion(ctx, config); err != nil {
-		return result, err
-	}
 	result.Version, err = migrations.Head()
 	return result, err
-}
-
-// showSchemaVersion lets instances read which version the schema is at, so that one
-// of another version refuses to start. Repeating it changes nothing.
-func showSchemaVersion(ctx context.Context, config *pgx.ConnConfig) error {
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	if _, err := conn.Exec(ctx, "grant select on goose_db_version to quotad_service"); err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	return nil
 }
 
 // loginNameBytesMax is PostgreSQL's own; it would cut a longer name in silence.

@@ -114,6 +114,11 @@ func TestWaitingForALockSeesWhatItsHolderCommitted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		select {
+		case err := <-locked:
+			t.Fatalf("the lock was not waited for: %v, %+v", err, got)
+		default:
+		}
 	}
 	w.db.Exec(t, "update quotad.catalog_version set version = 9")
 	if err := outsider.Commit(t.Context()); err != nil {

@@ -200,7 +200,10 @@ func (v *verdict) report(b *book, r *Request) {
 func (b *book) describe(result *LimitResult, l *limit, subject string) {
 	view, held := b.view(l, subject), b.held(l, subject)
 	used := l.rule.Used(view)
-	result.Used, result.Held, result.Remaining = used, held, l.remaining(used, held)
+	result.Used, result.Held = used, held
+	if b.status == catalog.StatusActive { // nothing fits for a tenant that may not spend
+		result.Remaining = l.remaining(used, held)
+	}
 	if at, ok := l.rule.FreeAt(view, 0); ok && used > 0 {
 		result.ResetMS = ceilMillis(at - b.clockMicros)
 	}
