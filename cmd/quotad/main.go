@@ -19,6 +19,7 @@ type cli struct {
 	Migrate     migrateCmd     `cmd:"" help:"Bring the database's schema to this version, and make the login that serves."`
 	Apply       applyCmd       `cmd:"" help:"Make the database agree with a file of meters, plans and tenants."`
 	Key         keyCmd         `cmd:"" help:"Make, list and revoke API keys."`
+	Simulate    simulateCmd    `cmd:"" help:"Tell what a plan would have decided on past traffic, from a CSV file, without a database."`
 	Verify      verifyCmd      `cmd:"" help:"Prove that everything follows from the ledger; exit 1 and name the first bad entry if not."`
 	Dev         devCmd         `cmd:"" help:"Run everything with demo data on a private PostgreSQL that ends with it."`
 	Demo        demoCmd        `cmd:"" help:"Load the demo into a migrated database and print a key."`
