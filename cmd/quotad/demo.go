@@ -138,7 +138,9 @@ quotad verify --database-url '%[4]s' proves that everything follows from the led
 // print writes what to try, or one line of JSON.
 func (i demoInfo) print(to io.Writer, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(to).Encode(i)
+		encoder := json.NewEncoder(to)
+		encoder.SetEscapeHTML(false) // a URL is to be read
+		return encoder.Encode(i)
 	}
 	_, err := fmt.Fprintf(to, demoText, i.URL, i.AdminKey, i.Tenant, i.DatabaseURL)
 	return err

@@ -42,32 +42,51 @@ type EntryQuery struct {
 	Limit      int       // 1 to EntriesMax
 }
 
-// entryColumns is every column of an entry with the texts it refers to.
-const entryColumns = `
-select a.tenant, e.seq, e.at, e.effective_at, e.kind, m.meter, coalesce(s.subject, ''), e.subject_id, e.units, e.held, e.total,
+// A page is cut from the entries alone, so that the order of entry_pkey serves its
+// limit; the texts that its entries refer to are found one by one.
+const (
+	pageOf = `
+with page as (
+  select e.*
+  from quotad.entry e
+  where e.tenant_id = (select a.tenant_id from quotad.account a where a.tenant = $1)`
+	withTexts = `
+)
+select $1::text, e.seq, e.at, e.effective_at, e.kind, m.meter, coalesce(s.subject, ''), e.subject_id, e.units, e.held, e.total,
        e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, p.plan, p.version, e.limits_used,
        d.dims, s.digest, e.dims_digest, e.hash
-from quotad.account a
-join quotad.entry e on e.tenant_id = a.tenant_id
+from page e
 join quotad.meter m on m.meter_id = e.meter_id
 join quotad.plan_version p on p.plan_version_id = e.plan_version_id
-left join quotad.subject s on s.tenant_id = e.tenant_id and s.subject_id = e.subject_id
-left join quotad.entry_dims d on d.tenant_id = e.tenant_id and d.seq = e.seq and d.at = e.at`
+left join lateral (
+  select s.subject, s.digest from quotad.subject s where s.tenant_id = e.tenant_id and s.subject_id = e.subject_id limit 1
+) s on true
+left join lateral (
+  select d.dims from quotad.entry_dims d where d.tenant_id = e.tenant_id and d.seq = e.seq and d.at = e.at limit 1
+) d on true`
+)
 
 // index: entry_pkey in its order, one range per partition; filters are checked on the
-// way, and at most one page is returned. lock: none.
-const entriesSQL = entryColumns + `
-where a.tenant = $1
-  and e.seq > $2 and e.seq < $3
-  and ($4 = '' or m.meter = $4)
-  and ($5 = '' or s.subject = $5)
-  and ($6 = '' or e.kind = $6)
-  and ($7::timestamptz is null or e.at >= $7)
-  and ($8::timestamptz is null or e.at < $8)`
+// way, and at most one page is read of what passes them. lock: none.
+const entriesSQL = pageOf + `
+    and e.seq > $2 and e.seq < $3
+    and ($4 = '' or e.meter_id = (select m.meter_id from quotad.meter m where m.meter = $4))
+    and ($5 = '' or e.subject_id = (
+      select s.subject_id from quotad.subject s
+      where s.tenant_id = (select a.tenant_id from quotad.account a where a.tenant = $1) and s.subject = $5))
+    and ($6 = '' or e.kind = $6)
+    and ($7::timestamptz is null or e.at >= $7)
+    and ($8::timestamptz is null or e.at < $8)`
 
 const (
-	ascendingSQL  = entriesSQL + ` order by e.seq limit $9`
-	descendingSQL = entriesSQL + ` order by e.seq desc limit $9`
+	ascendingSQL = entriesSQL + `
+  order by e.seq
+  limit $9` + withTexts + `
+order by e.seq`
+	descendingSQL = entriesSQL + `
+  order by e.seq desc
+  limit $9` + withTexts + `
+order by e.seq desc`
 )
 
 // Entries returns one page of entries in the order of their numbers. An unknown tenant
@@ -96,8 +115,8 @@ func (s *Store) Entries(ctx context.Context, q EntryQuery) ([]Entry, error) {
 }
 
 // index: entry_pkey, one descent per partition. lock: none.
-const entrySQL = entryColumns + `
-where a.tenant = $1 and e.seq = $2`
+const entrySQL = pageOf + `
+    and e.seq = $2` + withTexts
 
 // Entry returns one entry, or [ErrNotFound].
 func (s *Store) Entry(ctx context.Context, tenant string, seq int64) (Entry, error) {

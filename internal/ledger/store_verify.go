@@ -30,8 +30,18 @@ select e.seq, e.at, e.effective_at, e.kind, coalesce(m.meter, ''), e.subject_id,
        s.digest, e.dims_digest, e.hash, s.subject, s.salt, d.dims::text, d.salt
 from quotad.entry e
 left join quotad.meter m on m.meter_id = e.meter_id
-left join quotad.subject s on s.tenant_id = e.tenant_id and s.subject_id = e.subject_id
-left join quotad.entry_dims d on d.tenant_id = e.tenant_id and d.seq = e.seq and d.at = e.at
+left join lateral (
+  select s.subject, s.salt, s.digest
+  from quotad.subject s
+  where s.tenant_id = e.tenant_id and s.subject_id = e.subject_id
+  limit 1
+) s on true
+left join lateral (
+  select d.dims, d.salt
+  from quotad.entry_dims d
+  where d.tenant_id = e.tenant_id and d.seq = e.seq and d.at = e.at
+  limit 1
+) d on true
 where e.tenant_id = $1 and e.seq > $2
 order by e.seq, e.at
 limit $3`

@@ -38,9 +38,9 @@ type Load struct {
 	// last; none ends the worker. It is called by several workers at the same time,
 	// but never by one worker twice.
 	Next func(worker int, last []Call) []Request
-	// Connect lists instances that every worker connects to before the first one
-	// sends, so that all begin at once.
-	Connect []string
+	// Connect returns the instance that a worker connects to before the first one of
+	// them sends, so that all begin at once. nil: nobody waits.
+	Connect func(worker int) (url string)
 }
 
 // Validate reports what is missing or out of bounds.
@@ -95,7 +95,7 @@ func (r *loadRun) work(ctx context.Context, worker int) (made []Call, err error)
 	transport := newTransport()
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: answerMax}
-	err = r.connect(ctx, client)
+	err = r.connect(ctx, client, worker)
 	r.connected.Done()
 	if err != nil {
 		return nil, err
@@ -123,22 +123,23 @@ func (r *loadRun) work(ctx context.Context, worker int) (made []Call, err error)
 	return made, nil
 }
 
-// connect opens a connection to every instance.
-func (r *loadRun) connect(ctx context.Context, client *http.Client) error {
-	for _, url := range r.load.Connect {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/healthz", nil)
-		if err != nil {
-			return fmt.Errorf("load: %w", err)
-		}
-		response, err := client.Do(request)
-		if err != nil {
-			return fmt.Errorf("load: %w", err)
-		}
-		_, err = io.Copy(io.Discard, io.LimitReader(response.Body, answerBytesMax))
-		response.Body.Close()
-		if err != nil {
-			return fmt.Errorf("load: %w", err)
-		}
+// connect opens the worker's connection.
+func (r *loadRun) connect(ctx context.Context, client *http.Client, worker int) error {
+	if r.load.Connect == nil {
+		return nil
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.load.Connect(worker)+"/healthz", nil)
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, answerBytesMax))
+	response.Body.Close()
+	if err != nil {
+		return fmt.Errorf("load: %w", err)
 	}
 	return nil
 }
