@@ -22,13 +22,21 @@ type storedEntry struct {
 	dimsSalt    []byte
 }
 
-// index: entry_pkey in its order. lock: none; one repeatable-read snapshot. Outer joins,
-// so that an entry whose reference was edited is still seen.
+// index: entry_pkey in its order; the texts are found one by one, so that a page costs
+// the same wherever it is. lock: none; one repeatable-read snapshot. Outer joins, so
+// that an entry whose reference was edited is still seen.
 const verifyEntriesSQL = `
+with page as (
+  select e.*
+  from quotad.entry e
+  where e.tenant_id = $1 and (e.seq, e.at) > ($2, $3)
+  order by e.seq, e.at
+  limit $4
+)
 select e.seq, e.at, e.effective_at, e.kind, coalesce(m.meter, ''), e.subject_id, e.units, e.held, e.total,
        e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, e.limits_used,
        s.digest, e.dims_digest, e.hash, s.subject, s.salt, d.dims::text, d.salt
-from quotad.entry e
+from page e
 left join quotad.meter m on m.meter_id = e.meter_id
 left join lateral (
   select s.subject, s.salt, s.digest
@@ -39,15 +47,15 @@ left join lateral (
 left join lateral (
   select d.dims, d.salt
   from quotad.entry_dims d
-  where d.tenant_id = e.tenant_id and d.seq = e.seq and d.at = e.at
+  where e.dims_digest is not null and d.tenant_id = e.tenant_id and d.seq = e.seq and d.at = e.at
   limit 1
 ) d on true
-where e.tenant_id = $1 and e.seq > $2
-order by e.seq, e.at
-limit $3`
+order by e.seq, e.at`
 
-func storedEntries(ctx context.Context, db Querier, a *Account, afterSeq int64) ([]storedEntry, error) {
-	rows, err := db.Query(ctx, verifyEntriesSQL, a.TenantID, afterSeq, verifyChunk)
+func storedEntries(ctx context.Context, db Querier, a *Account, after *Entry) ([]storedEntry, error) {
+	// Planned anew for each page: a plan for any tenant would sort all entries of a large one.
+	rows, err := db.Query(ctx, verifyEntriesSQL, pgx.QueryExecModeCacheDescribe, 
+		a.TenantID, after.Seq, after.At, verifyChunk)
 	if err != nil {
 		return nil, fmt.Errorf("read entries: %w", err)
 	}

@@ -45,7 +45,7 @@ func VerifyTenant(
 	}
 	v := &verifier{account: account, hash: genesis, totals: make(map[totalKey]Total)}
 	for v.broken == nil {
-		entries, err := storedEntries(ctx, db, account, v.last.Seq)
+		entries, err := storedEntries(ctx, db, account, &v.last)
 		if err != nil {
 			return Verification{}, err
 		}
