@@ -54,7 +54,7 @@ order by e.seq, e.at`
 
 func storedEntries(ctx context.Context, db Querier, a *Account, after *Entry) ([]storedEntry, error) {
 	// Planned anew for each page: a plan for any tenant would sort all entries of a large one.
-	rows, err := db.Query(ctx, verifyEntriesSQL, pgx.QueryExecModeCacheDescribe, 
+	rows, err := db.Query(ctx, verifyEntriesSQL, pgx.QueryExecModeCacheDescribe,
 		a.TenantID, after.Seq, after.At, verifyChunk)
 	if err != nil {
 		return nil, fmt.Errorf("read entries: %w", err)
