@@ -103,7 +103,7 @@ func TestApplyPrintsEveryFaultWithItsLineAndChangesNothing(t *testing.T) {
 				":6:46: plans.p.limits[0].rate: must be units per duration such as 2/1s or 100/15m, from 0 to 999999999999999 units per 1us to 87660h",
 			},
 		},
-		{"tenants:\n  acme: {plan: nothing}\n", []string{":2:10: tenants.acme.plan: there is no plan nothing"}},
+		{"tenants:\n  acme: {plan: nothing}\n", []string{":2:10: tenants.acme.plan: must name a plan: there is no nothing"}},
 		{"meters: [\n", []string{":1:9: cannot be read as YAML: sequence end token ']' not found"}},
 	} {
 		file := writeFile(t, tt.text)

@@ -33,7 +33,7 @@ func (cmd devCmd) Run(ctx context.Context, s *streams) (err error) {
 	fmt.Fprintln(s.Err, "starting a private PostgreSQL ...")
 	postgres, err := devpg.Start(ctx, devpg.Options{Dir: cmd.Data, Fsync: true})
 	if err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	defer func() { err = errors.Join(err, postgres.Stop()) }()
 
@@ -42,16 +42,16 @@ func (cmd devCmd) Run(ctx context.Context, s *streams) (err error) {
 		return fmt.Errorf("dev: %w", err)
 	}
 	if _, err := migrateDatabase(ctx, owner); err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	if err := ensureServiceLogin(ctx, owner, devLogin, ""); err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	service := owner.Copy()
 	service.User = devLogin
 	server, err := startServer(ctx, serverConfig{Listen: cmd.Listen, Database: service, Log: log})
 	if err != nil {
-		return err
+		return unlessStopped(ctx, err)
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), devCloseMax)
@@ -61,10 +61,7 @@ func (cmd devCmd) Run(ctx context.Context, s *streams) (err error) {
 
 	info, err := loadDemo(ctx, server.catalog, server.engine)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil // stopped before it was up
-		}
-		return err
+		return unlessStopped(ctx, err)
 	}
 	info.URL = server.URL()
 	if info.DatabaseURL, err = loginURL(postgres.URL(devDatabase), devLogin); err != nil {
@@ -82,6 +79,14 @@ func (cmd devCmd) Run(ctx context.Context, s *streams) (err error) {
 	case <-postgres.Exited():
 		return errors.New("dev: PostgreSQL has ended")
 	}
+}
+
+// unlessStopped is err, or nil if a signal has ended the start: that was asked for.
+func unlessStopped(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // loginURL is database with another user.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -62,6 +63,10 @@ func run(ctx context.Context, args []string, stdout, stderr *os.File) int {
 	}
 	if err := command.Run(); err != nil {
 		fmt.Fprintln(stderr, "quotad:", err)
+		var coded interface{ ExitCode() int }
+		if errors.As(err, &coded) {
+			return coded.ExitCode()
+		}
 		return 1
 	}
 	return 0

@@ -17,8 +17,17 @@ import (
 // tenantsPage is how many tenants verify lists at a time.
 const tenantsPage = 1000
 
-// errFindings makes verify exit with 1 after it has said what it found.
+// errFindings makes verify exit with 1 after it has said what it found. A verification
+// that could not be made exits with 2: a job can tell the two apart.
 var errFindings = errors.New("the ledger does not verify")
+
+// errNotVerified wraps why nothing is known.
+type errNotVerified struct{ error }
+
+func (e errNotVerified) Unwrap() error { return e.error }
+
+// ExitCode is what the process ends with.
+func (errNotVerified) ExitCode() int { return 2 }
 
 // verifyCmd proves that everything follows from the entries. It changes nothing and may
 // run beside serving instances.
@@ -39,12 +48,12 @@ type verifyResult struct {
 func (cmd verifyCmd) Run(ctx context.Context, s *streams) error {
 	pool, err := cmd.Database.open(ctx)
 	if err != nil {
-		return err
+		return errNotVerified{err}
 	}
 	defer pool.Close()
 	result, err := verifyTenants(ctx, pool, cmd.Tenant, s)
 	if err != nil {
-		return err
+		return errNotVerified{err}
 	}
 	if cmd.JSON {
 		err = json.NewEncoder(s.Out).Encode(result)
@@ -62,7 +71,7 @@ func (r *verifyResult) print(s *streams) error {
 		fmt.Fprintln(s.Out, f)
 	}
 	if len(r.Findings) > 0 {
-		_, err := fmt.Fprintf(s.Out, "%d findings in %d tenants, %d entries\n", len(r.Findings), r.Tenants, r.Entries)
+		_, err := fmt.Fprintf(s.Out, "findings: %d, in %d tenants with %d entries\n", len(r.Findings), r.Tenants, r.Entries)
 		return err
 	}
 	_, err := fmt.Fprintf(s.Out, "ok: %d tenants, %d entries; chain, numbering, totals, counters, levels and kept answers agree\n",
@@ -74,7 +83,7 @@ func (r *verifyResult) print(s *streams) error {
 func verifyTenants(ctx context.Context, pool *pgxpool.Pool, only string, s *streams) (*verifyResult, error) {
 	heads, total, err := headsOf(ctx, pool, only)
 	if err != nil {
-		return nil, err
+		return nil, unmigrated(err)
 	}
 	bar := newProgress(s.Err, total, "entries")
 	defer bar.finish()
@@ -82,12 +91,22 @@ func verifyTenants(ctx context.Context, pool *pgxpool.Pool, only string, s *stre
 	verifier := quota.NewVerifier(catalog.NewStore(pool))
 	for _, head := range heads {
 		found, err := verifyTenant(ctx, pool, verifier, head.Tenant, func() { bar.add(1) })
-		if err != nil {
-			return nil, err
+		switch {
+		case errors.Is(err, ledger.ErrNotFound):
+			return nil, fmt.Errorf("there is no tenant %q", head.Tenant)
+		case err != nil:
+			return nil, unmigrated(err)
 		}
 		result.Tenants++
 		result.Entries += found.Entries
 		result.Findings = append(result.Findings, found.Findings...)
+	}
+	if only == "" {
+		strays, err := verifier.Strays(ctx, pool)
+		if err != nil {
+			return nil, err
+		}
+		result.Findings = append(result.Findings, strays...)
 	}
 	return result, nil
 }

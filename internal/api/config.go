@@ -27,6 +27,15 @@ type tenantBody struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
+// sameName refuses a body that names another object than the path. PUT takes what GET
+// gives: the name is compared, the version and the time of creation are not looked at.
+func sameName(inBody, inPath string) error {
+	if inBody != "" && inBody != inPath {
+		return invalid("name", "must be the name in the path, or absent")
+	}
+	return nil
+}
+
 // A putBody says what became of an object, and which version the whole configuration
 // has now.
 type putBody struct {
@@ -81,11 +90,14 @@ func (h *Handler) putMeter(c *call) error {
 	if err != nil {
 		return err
 	}
-	spec, err := readSpec[catalog.MeterSpec](c)
+	body, err := readSpec[meterBody](c)
 	if err != nil {
 		return err
 	}
-	put, err := h.Catalog.PutMeter(c.r.Context(), c.actor(), name, spec)
+	if err := sameName(body.Name, name); err != nil {
+		return err
+	}
+	put, err := h.Catalog.PutMeter(c.r.Context(), c.actor(), name, body.MeterSpec)
 	return c.put(put, err)
 }
 
@@ -124,11 +136,17 @@ func (h *Handler) putPlan(c *call) error {
 	if err != nil {
 		return err
 	}
-	spec, err := readSpec[catalog.PlanSpec](c)
+	body, err := readSpec[planBody](c)
 	if err != nil {
 		return err
 	}
-	put, err := h.Catalog.PutPlan(c.r.Context(), c.actor(), name, spec)
+	if err := sameName(body.Name, name); err != nil {
+		return err
+	}
+	if body.Limits == nil {
+		return invalid("limits", "is required; an empty list allows nothing")
+	}
+	put, err := h.Catalog.PutPlan(c.r.Context(), c.actor(), name, body.PlanSpec)
 	return c.put(put, err)
 }
 
@@ -173,11 +191,14 @@ func (h *Handler) putTenant(c *call) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
-	spec, err := readSpec[catalog.TenantSpec](c)
+	body, err := readSpec[tenantBody](c)
 	if err != nil {
 		return err
 	}
-	put, err := h.Catalog.PutTenant(c.r.Context(), c.actor(), c.tenant, spec)
+	if err := sameName(body.Name, c.tenant); err != nil {
+		return err
+	}
+	put, err := h.Catalog.PutTenant(c.r.Context(), c.actor(), c.tenant, body.TenantSpec)
 	return c.put(put, err)
 }
 

@@ -87,7 +87,7 @@ func TestBadConfigurationChangesNothing(t *testing.T) {
 		{`{"scopes":"read"}`, "scopes", "must be an array"},
 		{`{"scopes":["read"],"tenant":""}`, "tenant", "must not be empty"},
 		{`{"scopes":["read"],"tenant":null}`, "tenant", "must not be null"},
-		{`{"scopes":["read"],"tenant":"nobody"}`, "tenant", "no tenant"},
+		{`{"scopes":["read"],"tenant":"nobody"}`, "tenant", "must name a tenant"},
 		{`{"scopes":["admin"],"tenant":"acme"}`, "tenant", "admin"},
 		{`{"scopes":["read"],"env":"Live"}`, "env", "must match"},
 	} {

@@ -72,10 +72,14 @@ func appendLimit(b []byte, l *quota.LimitResult) []byte {
 	if l.Unlimited {
 		b = append(b, `,"unlimited":true`...)
 	}
-	b = appendNumber(b, `,"limit":`, l.Limit)
+	if !l.Unlimited {
+		b = appendNumber(b, `,"limit":`, l.Limit)
+	}
 	b = appendNumber(b, `,"used":`, l.Used)
 	b = appendNumber(b, `,"held":`, l.Held)
-	b = appendNumber(b, `,"remaining":`, l.Remaining)
+	if !l.Unlimited {
+		b = appendNumber(b, `,"remaining":`, l.Remaining)
+	}
 	if l.Violated {
 		b = append(b, `,"violated":true`...)
 	}
@@ -83,7 +87,9 @@ func appendLimit(b []byte, l *quota.LimitResult) []byte {
 		b = append(b, `,"would_deny":true`...)
 	}
 	b = appendOptional(b, `,"retry_after_ms":`, l.RetryMS)
-	b = appendNumber(b, `,"reset_after_ms":`, l.ResetMS)
+	if !l.NeverResets {
+		b = appendNumber(b, `,"reset_after_ms":`, l.ResetMS)
+	}
 	b = appendOptional(b, `,"delay_ms":`, l.DelayMS)
 	return append(b, '}')
 }

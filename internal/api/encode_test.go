@@ -110,7 +110,7 @@ func drawDecision(t *rapid.T) quota.Decision {
 			Limit: amount.Draw(t, "limit"), Used: amount.Draw(t, "used"), Held: amount.Draw(t, "held"),
 			Remaining: amount.Draw(t, "left"), Violated: rapid.Bool().Draw(t, "violated"),
 			WouldDeny: rapid.Bool().Draw(t, "would_deny"), RetryMS: optional.Draw(t, "limit_retry"),
-			ResetMS: amount.Draw(t, "reset"), DelayMS: optional.Draw(t, "limit_delay"),
+			NeverResets: rapid.Bool().Draw(t, "never"), ResetMS: amount.Draw(t, "reset"), DelayMS: optional.Draw(t, "limit_delay"),
 		})
 	}
 	if rapid.Bool().Draw(t, "receipt") {

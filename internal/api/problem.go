@@ -65,7 +65,7 @@ var problemKinds = map[code]struct {
 	codeKeyReused:         {http.StatusUnprocessableEntity, "The idempotency key belongs to another request"},
 	codeInternal:          {http.StatusInternalServerError, "Something is wrong on our side"},
 	codeOverloaded:        {http.StatusServiceUnavailable, "Too much is waiting already"},
-	codeUnavailable:       {http.StatusServiceUnavailable, "The database cannot be reached in time"},
+	codeUnavailable:       {http.StatusServiceUnavailable, "No decision could be made in time"},
 	codeOutcomeUnknown:    {http.StatusServiceUnavailable, "Nobody can tell yet whether this happened"},
 	codeShuttingDown:      {http.StatusServiceUnavailable, "This instance is shutting down"},
 }
@@ -141,6 +141,8 @@ func problemOfDecision(q *quota.Error) *problem {
 	case quota.CodeOutcomeUnknown:
 		p.outcome = "unknown"
 		p.detail = "The commit was sent and its reply was lost. Send the same request with the same Idempotency-Key to learn what happened."
+	case quota.CodeUnavailable:
+		p.detail = "The database, or this tenant's account in it, could not be had in time. Nothing was charged; try again."
 	case quota.CodeAmountOverflow:
 		p.detail = "No amount or running total may pass 999999999999999."
 	}
@@ -180,7 +182,7 @@ func (h *Handler) fail(c *call, err error) {
 		RequestID: h.NewID(),
 	}
 	if body.Detail == "" && len(p.faults) > 0 {
-		body.Detail = p.faults[0].Field + " " + p.faults[0].Rule
+		body.Detail = p.faults[0].Field + ": " + p.faults[0].Rule
 	}
 	if kind.status >= http.StatusInternalServerError && !gone {
 		h.logFailure(c, p, body.RequestID)

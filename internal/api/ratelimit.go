@@ -62,7 +62,9 @@ func setRateLimit(header http.Header, scratch []byte, d *quota.Decision, withX b
 	if withX {
 		header[headerXLimit] = values[2:3:3]
 		header[headerXRemaining] = values[3:4:4]
-		header[headerXReset] = values[4:5:5]
+		if !tight.NeverResets {
+			header[headerXReset] = values[4:5:5]
+		}
 	}
 	return b
 }
@@ -124,6 +126,9 @@ func appendState(b []byte, i int, l *quota.LimitResult) []byte {
 	b = appendMember(b, i, l.Name)
 	b = append(b, ";r="...)
 	b = strconv.AppendInt(b, l.Remaining, 10)
+	if l.NeverResets {
+		return b
+	}
 	b = append(b, ";t="...)
 	return strconv.AppendInt(b, seconds(l.ResetMS), 10)
 }

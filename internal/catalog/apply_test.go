@@ -130,11 +130,11 @@ func TestInvalidChangeChangesNothing(t *testing.T) {
 	for _, test := range []struct{ text, want string }{
 		{
 			"meters: {fresh: {unit: x}}\nplans: {free: {limits: [{name: a, meter: nothing, algorithm: gcra, rate: 1/s, burst: 1}]}}",
-			"q.yaml:2:35: plans.free.limits[0].meter: there is no meter nothing",
+			"q.yaml:2:35: plans.free.limits[0].meter: must name a meter: there is no nothing",
 		},
 		{
 			"meters: {fresh: {unit: x}}\ntenants:\n  new: {plan: gold}",
-			"q.yaml:3:9: tenants.new.plan: there is no plan gold",
+			"q.yaml:3:9: tenants.new.plan: must name a plan: there is no gold",
 		},
 	} {
 		_, err := db.Apply(t.Context(), "tester", parse(t, test.text), catalog.ApplyOptions{})
@@ -166,7 +166,7 @@ func TestPutNamesFaultsRelativeToTheSpec(t *testing.T) {
 		t.Errorf("paths of PutMeter's faults (-want +got):\n%s", diff)
 	}
 	_, err = db.PutTenant(t.Context(), "tester", "a b", catalog.TenantSpec{Plan: "gold"})
-	if want := "plan: there is no plan gold"; err == nil || err.Error() != want {
+	if want := "plan: must name a plan: there is no gold"; err == nil || err.Error() != want {
 		t.Errorf("PutTenant = %v, want %s", err, want)
 	}
 }

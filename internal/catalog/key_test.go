@@ -198,7 +198,7 @@ tenant: an admin key changes plans that all tenants share: it cannot be bound to
 	}
 	db := newDatabase(t)
 	_, _, err = db.CreateKey(t.Context(), "tester", catalog.KeySpec{Tenant: "nobody", Scopes: []catalog.KeyScope{"read"}})
-	wantFault(t, err, `tenant: there is no tenant "nobody"`)
+	wantFault(t, err, `tenant: must name a tenant: there is no "nobody"`)
 }
 
 func TestOnlyAdminImpliesOtherScopes(t *testing.T) {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 )
@@ -217,6 +218,23 @@ func (s LimitSpec) compileFields(path string, l *Limit, faults *faultList) {
 			faults.add(fieldPath(path, field.name), "is required by %s", s.Algorithm)
 		}
 	}
+	if l.Algorithm == LeakyBucket && !l.drains() {
+		faults.add(fieldPath(path, "queue"), "must drain at its rate within 87660h (10 years)")
+	}
+}
+
+// drains reports whether a full queue is empty within the longest duration: whoever is
+// let in is told when it leaves.
+func (l *Limit) drains() bool {
+	if l.Queue <= 0 || l.Rate.Units <= 0 {
+		return true // it lets nobody in
+	}
+	hi, lo := bits.Mul64(uint64(l.Queue), uint64(l.Rate.PerMicros))
+	if hi >= uint64(l.Rate.Units) {
+		return false
+	}
+	micros, _ := bits.Div64(hi, lo, uint64(l.Rate.Units))
+	return micros <= uint64(spanMicrosMax)
 }
 
 // Spec is the plan as it is written, in its one canonical form: defaults are spelled

@@ -158,7 +158,7 @@ plans:
       - {name: burst, meter: api.calls, algorithm: gcra, rate: 2/1s, burst: 10}
       - {name: daily, meter: api.calls, algorithm: fixed_window, unlimited: true, window: day}
 tenants:
-  acme: {plan: free, status: closed}`, catalog.ApplyOptions{})
+  acme: {plan: free, status: closed, billing_anchor: 1}`, catalog.ApplyOptions{})
 	want := [][]string{
 		{"weights.cached 0.1 -> none", "weights.output 4 -> 5"},
 		{
@@ -166,7 +166,7 @@ tenants:
 			"+ daily",
 			"- hourly",
 		},
-		{"billing_anchor 15 -> 1", "status active -> closed", "timezone Asia/Jakarta -> UTC"},
+		{"billing_anchor 15 -> 1", "status active -> closed"}, // what is absent stays as it was
 	}
 	var got [][]string
 	for _, c := range changes.Items {

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 )
@@ -65,7 +66,7 @@ func reconcile(have state, want compiled, prune bool, faults *faultList) *edits 
 	e.prunePlans(have.plans, plans, prune)
 	for _, t := range want.tenants {
 		if !plans[t.Plan] {
-			faults.add(fieldPath(fieldPath("tenants", t.Name), "plan"), "there is no plan %s", t.Plan)
+			faults.add(fieldPath(fieldPath("tenants", t.Name), "plan"), "must name a plan: there is no %s", t.Plan)
 		}
 		e.putTenant(have.tenants, t)
 	}
@@ -106,7 +107,7 @@ func checkMeters(p Plan, live map[string]bool, faults *faultList) {
 	for i, l := range p.Limits {
 		if !live[l.Meter] {
 			path := itemPath(fieldPath(fieldPath("plans", p.Name), "limits"), i)
-			faults.add(fieldPath(path, "meter"), "there is no meter %s", l.Meter)
+			faults.add(fieldPath(path, "meter"), "must name a meter: there is no %s", l.Meter)
 		}
 	}
 }
@@ -170,12 +171,13 @@ func setSince(before []Limit, plan *Plan) {
 func (e *edits) putTenant(have map[string]Tenant, want Tenant) {
 	was, there := have[want.Name]
 	want.ID, want.CreatedAt = was.ID, was.CreatedAt
-	if want.Status == "" {
-		want.Status = StatusActive
-		if there {
-			want.Status = was.Status
-		}
+	kept := Tenant{Status: StatusActive, Timezone: "UTC", BillingAnchor: 1}
+	if there {
+		kept = was
 	}
+	want.Status = cmp.Or(want.Status, kept.Status)
+	want.Timezone = cmp.Or(want.Timezone, kept.Timezone)
+	want.BillingAnchor = cmp.Or(want.BillingAnchor, kept.BillingAnchor)
 	switch {
 	case !there:
 		e.newTenants = append(e.newTenants, want)

@@ -47,7 +47,7 @@ func TestSnapshotReadsWhatIsNewAndSharesTheRest(t *testing.T) {
 		t.Error("Snapshot does not share what is unchanged")
 	}
 
-	if _, err := db.PutTenant(t.Context(), "tester", "acme", catalog.TenantSpec{Plan: "free"}); err != nil {
+	if _, err := db.PutTenant(t.Context(), "tester", "acme", catalog.TenantSpec{Plan: "free", Timezone: "UTC"}); err != nil {
 		t.Fatal(err)
 	}
 	third := db.snapshot(t, second)

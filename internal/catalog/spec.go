@@ -65,7 +65,7 @@ func (c *Config) Validate() error {
 type compiled struct {
 	meters  []Meter // sorted by name, as are the others
 	plans   []Plan
-	tenants []Tenant // a Status of "" means: as it was
+	tenants []Tenant // a zero Status, Timezone or BillingAnchor means: as it was
 }
 
 // compile checks the configuration and translates it. The result is of use only if
@@ -175,19 +175,16 @@ func (s TenantSpec) Validate() error {
 
 // compile remembers in zones which time zones exist: most tenants share a few.
 func (s TenantSpec) compile(name, path string, zones map[string]bool, faults *faultList) Tenant {
-	t := Tenant{Name: name, Plan: s.Plan, Status: s.Status, Timezone: "UTC", BillingAnchor: 1}
+	t := Tenant{Name: name, Plan: s.Plan, Status: s.Status, Timezone: s.Timezone}
 	switch {
 	case s.Plan == "":
 		faults.add(fieldPath(path, "plan"), "is required")
 	case !ValidName(s.Plan):
 		faults.add(fieldPath(path, "plan"), NameRule)
 	}
-	if s.Timezone != "" {
-		t.Timezone = s.Timezone
-	}
 	known, seen := zones[t.Timezone]
 	if !seen {
-		known = validZone(t.Timezone)
+		known = t.Timezone == "" || validZone(t.Timezone)
 		zones[t.Timezone] = known
 	}
 	if !known {
@@ -196,7 +193,7 @@ func (s TenantSpec) compile(name, path string, zones map[string]bool, faults *fa
 	if s.BillingAnchor != nil {
 		t.BillingAnchor = *s.BillingAnchor
 	}
-	if t.BillingAnchor < 1 || t.BillingAnchor > 31 {
+	if s.BillingAnchor != nil && (t.BillingAnchor < 1 || t.BillingAnchor > 31) {
 		faults.add(fieldPath(path, "billing_anchor"), "must be a whole number from 1 to 31")
 	}
 	if s.Status != "" {

@@ -62,7 +62,7 @@ func insertKey(ctx context.Context, tx pgx.Tx, key *Key, secretHash [sha256.Size
 			return err
 		}
 		if !exists {
-			return Fault{Path: "tenant", Rule: fmt.Sprintf("there is no tenant %q", key.Tenant)}
+			return Fault{Path: "tenant", Rule: fmt.Sprintf("must name a tenant: there is no %q", key.Tenant)}
 		}
 	}
 	err := tx.QueryRow(ctx, insertKeySQL, key.ID, key.Env, secretHash[:], key.Scopes, key.Tenant, key.Name, key.CreatedBy).

@@ -311,7 +311,7 @@ func TestChangeWaitsForADecisionAndNotTheOtherWayRound(t *testing.T) {
 	done := make(chan error, 1)
 	var group errgroup.Group
 	group.Go(func() error {
-		_, err := db.PutTenant(ctx, "tester", "acme", catalog.TenantSpec{Plan: "free"})
+		_, err := db.PutTenant(ctx, "tester", "acme", catalog.TenantSpec{Plan: "free", Timezone: "UTC"})
 		done <- err
 		return nil
 	})

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -29,12 +30,15 @@ func encodeStored(p *Plan) (string, error) {
 	return string(text), err
 }
 
+// ErrUnreadable says that a stored plan version is not one that quotad wrote.
+var ErrUnreadable = errors.New("the stored plan cannot be read")
+
 // decodeStored reads plan_version.spec. What is stored was valid when it was written,
 // so a fault here means that someone else wrote it.
 func decodeStored(name string, version int32, versionID int64, spec []byte) (*Plan, error) {
 	var stored storedPlan
 	if err := json.Unmarshal(spec, &stored); err != nil {
-		return nil, fmt.Errorf("stored version %d of plan %s: %w", version, name, err)
+		return nil, fmt.Errorf("%w: version %d of plan %s: %w", ErrUnreadable, version, name, err)
 	}
 	var faults faultList
 	written := PlanSpec{Limits: make([]LimitSpec, len(stored.Limits))}
@@ -49,7 +53,7 @@ func decodeStored(name string, version int32, versionID int64, spec []byte) (*Pl
 		plan.Limits[i].Since = l.Since
 	}
 	if err := faults.err(); err != nil {
-		return nil, fmt.Errorf("stored version %d of plan %s: %w", version, name, err)
+		return nil, fmt.Errorf("%w: version %d of plan %s: %w", ErrUnreadable, version, name, err)
 	}
 	plan.Version, plan.VersionID = version, versionID
 	return &plan, nil

@@ -42,6 +42,9 @@ type EntryQuery struct {
 	Limit      int       // 1 to EntriesMax
 }
 
+// index: account_tenant_unique. lock: none.
+const tenantIDSQL = `select a.tenant_id from quotad.account a where a.tenant = $1`
+
 // A page is cut from the entries alone, so that the order of entry_pkey serves its
 // limit; the texts that its entries refer to are found one by one.
 const (
@@ -49,20 +52,26 @@ const (
 with page as (
   select e.*
   from quotad.entry e
-  where e.tenant_id = (select a.tenant_id from quotad.account a where a.tenant = $1)`
+  where e.tenant_id = $1`
 	withTexts = `
 )
-select $1::text, e.seq, e.at, e.effective_at, e.kind, m.meter, coalesce(s.subject, ''), e.subject_id, e.units, e.held, e.total,
+select e.seq, e.at, e.effective_at, e.kind, m.meter, coalesce(s.subject, ''), e.subject_id, e.units, e.held, e.total,
        e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, p.plan, p.version, e.limits_used,
        d.dims, s.digest, e.dims_digest, e.hash
 from page e
 join quotad.meter m on m.meter_id = e.meter_id
 join quotad.plan_version p on p.plan_version_id = e.plan_version_id
 left join lateral (
-  select s.subject, s.digest from quotad.subject s where s.tenant_id = e.tenant_id and s.subject_id = e.subject_id limit 1
+  select s.subject, s.digest
+  from quotad.subject s
+  where s.tenant_id = e.tenant_id and s.subject_id = e.subject_id
+  limit 1
 ) s on true
 left join lateral (
-  select d.dims from quotad.entry_dims d where d.tenant_id = e.tenant_id and d.seq = e.seq and d.at = e.at limit 1
+  select d.dims
+  from quotad.entry_dims d
+  where d.tenant_id = e.tenant_id and d.seq = e.seq and d.at = e.at
+  limit 1
 ) d on true`
 )
 
@@ -72,8 +81,7 @@ const entriesSQL = pageOf + `
     and e.seq > $2 and e.seq < $3
     and ($4 = '' or e.meter_id = (select m.meter_id from quotad.meter m where m.meter = $4))
     and ($5 = '' or e.subject_id = (
-      select s.subject_id from quotad.subject s
-      where s.tenant_id = (select a.tenant_id from quotad.account a where a.tenant = $1) and s.subject = $5))
+      select s.subject_id from quotad.subject s where s.tenant_id = $1 and s.subject = $5))
     and ($6 = '' or e.kind = $6)
     and ($7::timestamptz is null or e.at >= $7)
     and ($8::timestamptz is null or e.at < $8)`
@@ -102,12 +110,21 @@ func (s *Store) Entries(ctx context.Context, q EntryQuery) ([]Entry, error) {
 			before = q.AfterSeq
 		}
 	}
-	rows, err := s.db.Query(ctx, sql, q.Tenant, after, before, q.Meter, q.Subject, string(q.Kind),
+	tenantID, err := s.tenantID(ctx, q.Tenant)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read entries: %w", err)
+	}
+	// Planned anew for each page: a plan for any tenant would sort all entries of a large
+	// one, because the usual tenant has fewer than a page.
+	rows, err := s.db.Query(ctx, sql, pgx.QueryExecModeCacheDescribe, tenantID, after, before, q.Meter, q.Subject, string(q.Kind),
 		orNull(q.From), orNull(q.Until), q.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("read entries: %w", err)
 	}
-	entries, err := pgx.CollectRows(rows, scanEntry)
+	entries, err := pgx.CollectRows(rows, scanEntry(q.Tenant))
 	if err != nil {
 		return nil, fmt.Errorf("read entries: %w", err)
 	}
@@ -120,11 +137,15 @@ const entrySQL = pageOf + `
 
 // Entry returns one entry, or [ErrNotFound].
 func (s *Store) Entry(ctx context.Context, tenant string, seq int64) (Entry, error) {
-	rows, err := s.db.Query(ctx, entrySQL, tenant, seq)
+	tenantID, err := s.tenantID(ctx, tenant)
 	if err != nil {
 		return Entry{}, fmt.Errorf("read entry: %w", err)
 	}
-	e, err := pgx.CollectExactlyOneRow(rows, scanEntry)
+	rows, err := s.db.Query(ctx, entrySQL, tenantID, seq)
+	if err != nil {
+		return Entry{}, fmt.Errorf("read entry: %w", err)
+	}
+	e, err := pgx.CollectExactlyOneRow(rows, scanEntry(tenant))
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return Entry{}, ErrNotFound
@@ -134,6 +155,19 @@ func (s *Store) Entry(ctx context.Context, tenant string, seq int64) (Entry, err
 	return e, nil
 }
 
+// tenantID returns the identity of a tenant, or [ErrNotFound].
+func (s *Store) tenantID(ctx context.Context, tenant string) (int64, error) {
+	rows, err := s.db.Query(ctx, tenantIDSQL, tenant)
+	if err != nil {
+		return 0, err
+	}
+	id, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, ErrNotFound
+	}
+	return id, err
+}
+
 func orNull(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -141,21 +175,23 @@ func orNull(t time.Time) *time.Time {
 	return &t
 }
 
-func scanEntry(row pgx.CollectableRow) (Entry, error) {
-	var e Entry
-	var dims, hash []byte
-	err := row.Scan(&e.Tenant, &e.Seq, &e.At, &e.EffectiveAt, &e.Kind, &e.Meter, &e.Subject, &e.SubjectID, &e.Units, &e.Held, &e.Total,
-		&e.SubjectTotal, &e.RequestID, &e.BatchID, &e.RefSeq, &e.PlanVersionID, &e.Plan, &e.PlanVersion, &e.LimitsUsed,
-		&dims, &e.SubjectDigest, &e.DimsDigest, &hash)
-	if err != nil {
-		return Entry{}, err
-	}
-	e.At, e.EffectiveAt = e.At.UTC(), e.EffectiveAt.UTC()
-	copy(e.Hash[:], hash)
-	if dims != nil {
-		if err := json.Unmarshal(dims, &e.Dims); err != nil {
-			return Entry{}, fmt.Errorf("read dims: %w", err)
+func scanEntry(tenant string) pgx.RowToFunc[Entry] {
+	return func(row pgx.CollectableRow) (Entry, error) {
+		e := Entry{Tenant: tenant}
+		var dims, hash []byte
+		err := row.Scan(&e.Seq, &e.At, &e.EffectiveAt, &e.Kind, &e.Meter, &e.Subject, &e.SubjectID, &e.Units, &e.Held, &e.Total,
+			&e.SubjectTotal, &e.RequestID, &e.BatchID, &e.RefSeq, &e.PlanVersionID, &e.Plan, &e.PlanVersion, &e.LimitsUsed,
+			&dims, &e.SubjectDigest, &e.DimsDigest, &hash)
+		if err != nil {
+			return Entry{}, err
 		}
+		e.At, e.EffectiveAt = e.At.UTC(), e.EffectiveAt.UTC()
+		copy(e.Hash[:], hash)
+		if dims != nil {
+			if err := json.Unmarshal(dims, &e.Dims); err != nil {
+				return Entry{}, fmt.Errorf("read dims: %w", err)
+			}
+		}
+		return e, nil
 	}
-	return e, nil
 }

@@ -304,7 +304,7 @@ func QueueCrossings(b *pgx.Batch, queries []CrossingQuery, got func(i int, atMic
 	})
 }
 
-// index: account_tenant_unique. lock: the row, for update: it waits for whoever is
+// index: account_pkey. lock: the row, for update: it waits for whoever is
 // writing this account, so what it then reads is final.
 const lockForResolveSQL = `select a.tenant_id from quotad.account a where a.tenant_id = $1 for update`
 

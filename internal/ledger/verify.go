@@ -10,13 +10,16 @@ import (
 
 // A Finding is one thing that does not follow from the entries.
 type Finding struct {
-	Tenant string `json:"tenant"`
+	Tenant string `json:"tenant,omitzero"`
 	Seq    int64  `json:"seq,omitzero"` // the entry it is about; 0 when it is about a counter
 	Detail string `json:"detail"`
 }
 
 // String names the tenant and the entry.
 func (f Finding) String() string {
+	if f.Tenant == "" {
+		return f.Detail
+	}
 	if f.Seq == 0 {
 		return fmt.Sprintf("tenant %q: %s", f.Tenant, f.Detail)
 	}

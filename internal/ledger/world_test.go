@@ -107,15 +107,6 @@ func (w *world) journal(t testing.TB, tenant string) *journal {
 
 func genesis(tenant string) [32]byte { return sha256.Sum256([]byte(tenant)) }
 
-func (w *world) tenantID(t testing.TB, tenant string) (id int64) {
-	t.Helper()
-	err := w.db.Owner(t).QueryRow(t.Context(), "select tenant_id from quotad.account where tenant = $1", tenant).Scan(&id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
-
 // A draft is what a test says of an entry; the rest follows from what came before.
 type draft struct {
 	at      time.Time

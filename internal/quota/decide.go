@@ -63,6 +63,11 @@ func decide(b *book, r *Request) (verdict, error) {
 		v.ask(b, &charges[i], r.Subject)
 	}
 	v.charges = charges
+	if v.decision.Allowed {
+		if err := b.checkTotals(charges); err != nil {
+			return verdict{}, err
+		}
+	}
 	if v.decision.Allowed && !r.DryRun {
 		for _, c := range charges {
 			b.take(c.meter.Name, r.Subject, c.cost)
@@ -96,7 +101,7 @@ func (b *book) chargesOf(r *Request) ([]charge, error) {
 		if charges[i].cost > catalog.UnitsMax {
 			return nil, &Error{Code: CodeInvalidRequest, Faults: []Fault{{
 				c.field("cost"),
-				"charges on one meter must sum to at most 999999999999999",
+				"must sum to at most 999999999999999 over the charges on one meter",
 			}}}
 		}
 	}
@@ -118,11 +123,18 @@ func (b *book) checkCharge(c *charge, subject string) error {
 			}}}
 		}
 	}
-	if b.totals[meterKey{meter: c.meter.Name}].units+c.cost > catalog.UnitsMax {
-		return &Error{Code: CodeAmountOverflow, Faults: []Fault{{
-			c.path,
-			"would take the tenant's running total over 999999999999999",
-		}}}
+	return nil
+}
+
+// checkTotals refuses what the limits would allow and the running totals cannot hold.
+func (b *book) checkTotals(charges []charge) error {
+	for _, c := range charges {
+		if b.totals[meterKey{meter: c.meter.Name}].units+c.cost > catalog.UnitsMax {
+			return &Error{Code: CodeAmountOverflow, Faults: []Fault{{
+				c.path,
+				"would take the tenant's running total over 999999999999999",
+			}}}
+		}
 	}
 	return nil
 }
@@ -204,8 +216,13 @@ func (b *book) describe(result *LimitResult, l *limit, subject string) {
 	if b.status == catalog.StatusActive { // nothing fits for a tenant that may not spend
 		result.Remaining = l.remaining(used, held)
 	}
-	if at, ok := l.rule.FreeAt(view, 0); ok && used > 0 {
+	if used == 0 {
+		return
+	}
+	if at, ok := l.rule.FreeAt(view, 0); ok {
 		result.ResetMS = ceilMillis(at - b.clockMicros)
+	} else {
+		result.NeverResets = true
 	}
 }
 
@@ -253,13 +270,14 @@ func (v *verdict) crossings(need func(w *wait, target int64)) {
 }
 
 // settleWaits tells how long a denied request has to wait: the longest of its limits'
-// waits, from the real clock. crossing returns the instant at which a running total
-// first reached target; entries of this batch are as old as the decision.
+// waits, from the real clock, or none if one of them never ends. crossing returns the
+// instant at which a running total first reached target; entries of this batch are as
+// old as the decision.
 func (v *verdict) settleWaits(b *book, crossing func(key meterKey, target int64) int64) {
 	if v.decision.Reason != ReasonQuotaExceeded {
 		return
 	}
-	var longest int64
+	longest, ends := int64(0), true
 	for i := range v.waits {
 		w := &v.waits[i]
 		w.view.Crossing = func(target int64) int64 {
@@ -270,13 +288,16 @@ func (v *verdict) settleWaits(b *book, crossing func(key meterKey, target int64)
 		}
 		at, ok := w.limit.rule.FreeAt(w.view, w.target)
 		if !ok {
-			return
+			ends = false
+			continue
 		}
 		ms := max(1, ceilMillis(at-b.clockMicros))
 		v.decision.Limits[w.result].RetryMS = &ms
 		longest = max(longest, ms)
 	}
-	v.decision.RetryMS = &longest
+	if ends {
+		v.decision.RetryMS = &longest
+	}
 }
 
 // ceilMillis rounds a span up to milliseconds; negative spans are 0.

@@ -64,16 +64,48 @@ type LimitResult struct {
 	Limit     int64             `json:"limit"`     // units; the capacity, burst or queue where the algorithm has one
 	Used      int64             `json:"used"`      // units
 	Held      int64             `json:"held"`      // units
-	Remaining int64             `json:"remaining"` // this cost fits now, one more does not; 0 if unlimited
+	Remaining int64             `json:"remaining"` // this cost fits now, one more does not
 	Violated  bool              `json:"violated,omitzero"`
 	WouldDeny bool              `json:"would_deny,omitzero"` // shadow only
 	RetryMS   *int64            `json:"retry_after_ms,omitzero"`
 	ResetMS   int64             `json:"reset_after_ms"` // until nothing of it is used, with no further traffic
 	DelayMS   *int64            `json:"delay_ms,omitzero"`
 
+	// NeverResets says that what is used does not come back by itself; ResetMS is then 0
+	// and not sent.
+	NeverResets bool `json:"-"`
+
 	// WindowMicros is the span the limit is quoted over in RateLimit-Policy: the
 	// window, or the time a full level takes to come back. 0 if it never does.
 	WindowMicros int64 `json:"-"`
+}
+
+// MarshalJSON leaves out what has no number: limit and remaining of an unlimited limit,
+// and the reset of one that never resets.
+func (l LimitResult) MarshalJSON() ([]byte, error) {
+	type plain LimitResult
+	out := struct {
+		plain
+		Limit     *int64 `json:"limit,omitzero"`
+		Used      int64  `json:"used"` // again, to keep the order of members
+		Held      int64  `json:"held"`
+		Remaining *int64 `json:"remaining,omitzero"`
+		Violated  bool   `json:"violated,omitzero"`
+		WouldDeny bool   `json:"would_deny,omitzero"`
+		RetryMS   *int64 `json:"retry_after_ms,omitzero"`
+		ResetMS   *int64 `json:"reset_after_ms,omitzero"`
+		DelayMS   *int64 `json:"delay_ms,omitzero"`
+	}{
+		plain: plain(l), Used: l.Used, Held: l.Held, Violated: l.Violated, WouldDeny: l.WouldDeny,
+		RetryMS: l.RetryMS, DelayMS: l.DelayMS,
+	}
+	if !l.Unlimited {
+		out.Limit, out.Remaining = &l.Limit, &l.Remaining
+	}
+	if !l.NeverResets {
+		out.ResetMS = &l.ResetMS
+	}
+	return json.Marshal(out)
 }
 
 // A Receipt names the entries of an allowed request: first_seq to seq, and the hash

@@ -1,12 +1,15 @@
 package quota
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/quotad/quotad/internal/catalog"
@@ -84,11 +87,17 @@ type levelKey struct {
 // returns what is wrong with the entry, or "".
 func (v *Verifier) replay(ctx context.Context, db ledger.Querier, levels map[levelKey]level, e *ledger.Entry) (string, error) {
 	r, err := v.rulesOf(ctx, db, e.PlanVersionID)
+	if errors.Is(err, catalog.ErrUnreadable) {
+		return fmt.Sprintf("names plan version %d: %s", e.PlanVersionID, err), nil
+	}
 	if err != nil {
 		return "", err
 	}
 	if r == nil {
 		return fmt.Sprintf("names plan version %d, which does not exist", e.PlanVersionID), nil
+	}
+	if wrong := overLimit(r, e); wrong != "" {
+		return wrong, nil
 	}
 	for _, l := range r.byMeter[e.Meter] {
 		if e.Units == 0 || !l.Algorithm.KeepsLevel() {
@@ -108,6 +117,21 @@ func (v *Verifier) replay(ctx context.Context, db ledger.Querier, levels map[lev
 		}
 	}
 	return "", nil
+}
+
+// overLimit holds an entry against the limits of its plan version, by what each had used
+// before: what was admitted must have fitted. It returns what is wrong, or "".
+func overLimit(r *rules, e *ledger.Entry) string {
+	limits := r.byMeter[e.Meter]
+	if len(e.LimitsUsed) != len(limits) {
+		return fmt.Sprintf("says what %d limits had used; its plan version has %d on meter %q", len(e.LimitsUsed), len(limits), e.Meter)
+	}
+	for i, l := range limits {
+		if l.Mode == catalog.ModeEnforce && !l.admits(e.LimitsUsed[i], 0, e.Units) {
+			return fmt.Sprintf("took %d units of limit %q of %d, which had %d used", e.Units, l.Name, l.units, e.LimitsUsed[i])
+		}
+	}
+	return ""
 }
 
 // index: level_pkey. lock: none.
@@ -134,8 +158,7 @@ func checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want ma
 		if expected, known := want[key]; !known {
 			details = append(details, fmt.Sprintf("the level of limit %q is kept without an entry", key.limit))
 		} else if expected != have {
-			details = append(details, fmt.Sprintf("the level of limit %q is %d+%d/%d; the entries say %d+%d/%d", key.limit,
-				have.Units, have.Remainder, have.Denominator, expected.Units, expected.Remainder, expected.Denominator))
+			details = append(details, fmt.Sprintf("the level of limit %q is %s; the entries say %s", key.limit, have, expected))
 		}
 		delete(want, key)
 		return nil
@@ -150,30 +173,96 @@ func checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want ma
 	return details, nil
 }
 
-// index: idempotency_pkey by tenant, entry_pkey. lock: none.
-const verifyAnswersSQL = `
-select i.key
-from quotad.idempotency i
-left join quotad.entry e on e.tenant_id = i.tenant_id and e.seq = i.first_seq and e.at = i.created_at
-where i.tenant_id = $1
-  and (e.request_id is null
-    or e.request_id::text is distinct from convert_from(i.answer, 'UTF8')::json ->> 'request_id')
-order by i.key
-limit 10`
+// String shows every column of a level.
+func (v level) String() string {
+	return fmt.Sprintf("%d+%d/%d at %s (%s of plan %s since version %d)", v.Units, v.Remainder, v.Denominator,
+		time.UnixMicro(v.AtMicros).UTC().Format(time.RFC3339Nano), v.algorithm, v.plan, v.since)
+}
 
-// checkAnswers finds kept answers that speak of no entry, or of another request's.
+// index: idempotency_pkey by tenant, then entry_pkey for the entries of each answer.
+// lock: none.
+const verifyAnswersSQL = `
+select i.key, i.first_seq, i.created_at, i.answer, e.meters, e.units, e.request_ids, e.hashes
+from quotad.idempotency i
+left join lateral (
+  select array_agg(m.meter order by e.seq) as meters, array_agg(e.units order by e.seq) as units,
+         array_agg(e.request_id order by e.seq) as request_ids, array_agg(e.hash order by e.seq) as hashes
+  from quotad.entry e
+  left join quotad.meter m on m.meter_id = e.meter_id
+  where e.tenant_id = i.tenant_id and e.at = i.created_at
+    and e.seq >= i.first_seq and e.seq < i.first_seq + $2
+    and e.request_id = (
+      select f.request_id from quotad.entry f
+      where f.tenant_id = i.tenant_id and f.seq = i.first_seq and f.at = i.created_at)
+) e on true
+where i.tenant_id = $1
+order by i.key`
+
+// A keptRow is a kept answer and the entries it should speak of.
+type keptRow struct {
+	key        string
+	firstSeq   int64
+	createdAt  time.Time
+	answer     []byte
+	meters     []string
+	units      []int64
+	requestIDs []uuid.UUID
+	hashes     [][]byte
+}
+
+// answersReported bounds how many bad answers of one tenant are listed.
+const answersReported = 10
+
+// checkAnswers compares every kept answer with the entries that its request made: what
+// a retry would be told must be what the ledger says.
 func checkAnswers(ctx context.Context, db ledger.Querier, tenantID int64) ([]string, error) {
-	rows, err := db.Query(ctx, verifyAnswersSQL, tenantID)
-	if err != nil {
-		return nil, fmt.Errorf("read kept answers: %w", err)
-	}
-	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	rows, err := db.Query(ctx, verifyAnswersSQL, tenantID, ChargesMax)
 	if err != nil {
 		return nil, fmt.Errorf("read kept answers: %w", err)
 	}
 	var details []string
-	for _, key := range keys {
-		details = append(details, fmt.Sprintf("the answer kept for idempotency key %q speaks of no entry", key))
+	var k keptRow
+	_, err = pgx.ForEachRow(rows, []any{
+		&k.key, &k.firstSeq, &k.createdAt, &k.answer, &k.meters, &k.units, &k.requestIDs, &k.hashes,
+	}, func() error {
+		if wrong := k.wrong(); wrong != "" && len(details) < answersReported {
+			details = append(details, fmt.Sprintf("the answer kept for idempotency key %q %s", k.key, wrong))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read kept answers: %w", err)
 	}
 	return details, nil
+}
+
+// wrong returns what of the answer is not what the entries say, or "".
+func (k *keptRow) wrong() string {
+	if len(k.units) == 0 {
+		return "speaks of no entry"
+	}
+	var d Decision
+	if err := json.Unmarshal(k.answer, &d); err != nil {
+		return "cannot be read: " + err.Error()
+	}
+	last := len(k.units) - 1
+	switch {
+	case !d.Allowed:
+		return "says denied"
+	case d.RequestID != k.requestIDs[0]:
+		return "is another request's"
+	case !d.DecidedAt.Equal(k.createdAt):
+		return "says another instant"
+	case d.Receipt == nil || d.Receipt.FirstSeq != k.firstSeq || d.Receipt.Seq != k.firstSeq+int64(last) ||
+		!bytes.Equal(d.Receipt.Hash[:], k.hashes[last]):
+		return "has a receipt that does not match its entries"
+	case len(d.Charges) != len(k.units):
+		return "does not say what was charged"
+	}
+	for i, c := range d.Charges {
+		if c.Meter != k.meters[i] || c.Cost != k.units[i] {
+			return "does not say what was charged"
+		}
+	}
+	return ""
 }

@@ -153,19 +153,21 @@ func (p *parkedTenant) putBack(calls []*call) {
 	p.calls = append(slices.Clone(calls), p.calls...)
 }
 
-// leave ends the parking if no call is left, and reports whether it did.
-func (p *parkedTenant) leave() bool {
+// leave ends the parking if no call is left; else it queues the tenant for a waiter
+// again. It does so under the lock: once a worker has failed nothing is left to queue,
+// and the waiters may be closed.
+func (p *parkedTenant) leave() {
 	w := p.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(p.calls) > 0 {
-		return false
+		w.engine.parking.push(p)
+		return
 	}
 	delete(w.parked, p.tenant)
 	if w.closed {
 		w.signal()
 	}
-	return true
 }
 
 // fail answers whatever is queued when the engine has to stop before its queue is
@@ -217,8 +219,6 @@ func (p *parking) run(ctx context.Context, e *Engine) {
 				t.putBack(locked)
 			}
 		}
-		if !t.leave() {
-			p.push(t)
-		}
+		t.leave()
 	}
 }

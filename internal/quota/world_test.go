@@ -139,7 +139,11 @@ func (w *world) findings(t testing.TB) []ledger.Finding {
 		}
 		findings = append(findings, result.Findings...)
 	}
-	return findings
+	strays, err := verifier.Strays(t.Context(), pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(findings, strays...)
 }
 
 // requestIDs returns how often each request stands in the ledger of tenant.

@@ -278,3 +278,16 @@ func (l *Ledger) Lost(calls []Call) int {
 	}
 	return len(lost)
 }
+
+// VersionOf returns the number of the plan's version that the entries of a call name; 0
+// if it has none. Check comes first.
+func (l *Ledger) VersionOf(call *Call) int32 {
+	t := l.byName[call.Tenant]
+	if t == nil || t.requests[call.RequestID] == nil {
+		return 0
+	}
+	if v := l.versions[t.entries[t.requests[call.RequestID].first].version]; v != nil {
+		return v.number
+	}
+	return 0
+}

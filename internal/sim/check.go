@@ -167,7 +167,7 @@ func (w *walk) limits(e *entry) {
 			w.add("entry %d takes %d of limit %s (%s), which had used %s of %s", e.seq, e.units, l.Name, l.Algorithm,
 				before.used, l.size)
 		}
-		if l.keepsLevel() && !l.blocks() && e.units != 0 && (fits || l.Mode == "enforce") {
+		if l.keepsLevel() && !l.blocks() && (fits || l.Mode == "enforce") {
 			w.take(v, l, e, cost)
 		}
 	}
@@ -199,20 +199,24 @@ func (w *walk) levelOf(v *version, l *limit, subject int64) *level {
 	return kept
 }
 
+// take takes an entry from a level. One of 0 units only learns when its turn would be.
 func (w *walk) take(v *version, l *limit, e *entry, cost *big.Int) {
 	subject := l.subjectOf(e.subject)
 	kept := w.levelOf(v, l, subject)
 	value := takeLevel(l, kept.newest(), e.at, cost)
+	if l.Algorithm == "leaky_bucket" && l.Mode == "enforce" {
+		r := w.requests[e.requestID]
+		r.delayMS = max(r.delayMS, delayMS(value, e.at))
+	}
+	if e.units == 0 {
+		return
+	}
 	if kept.rule.size.Cmp(l.size) != 0 || kept.rule.rate.Cmp(l.rate) != 0 {
 		kept.loose = true
 	}
 	kept.rule, kept.plan, kept.since = l, v.plan, l.Since
 	kept.points = append(kept.points, point{e.at, value})
 	w.levels[levelKey{l.Name, subject}] = kept
-	if l.Algorithm == "leaky_bucket" && l.Mode == "enforce" {
-		r := w.requests[e.requestID]
-		r.delayMS = max(r.delayMS, delayMS(value, e.at))
-	}
 }
 
 func (w *walk) seriesOf(meter string, subject int64) *series {

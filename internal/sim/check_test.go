@@ -20,6 +20,9 @@ func TestAnHonestHistoryHasNoFindings(t *testing.T) {
 	if n := l.Lost(w.calls); n != 0 {
 		t.Errorf("Lost = %d, want 0", n)
 	}
+	if n := l.VersionOf(&w.calls[0]); n != 1 {
+		t.Errorf("VersionOf = %d, want 1", n)
+	}
 	var tokens int64
 	for _, c := range w.calls {
 		if c.Outcome == OutcomeAllowed {
@@ -56,7 +59,11 @@ plans:
 			w.db.AdvanceClock(t, 1234567*time.Microsecond)
 		}
 	}
-	wantNone(t, read(t, w.db.Owner(t)).CheckCalls(w.calls))
+	l := read(t, w.db.Owner(t))
+	wantNone(t, l.CheckCalls(w.calls))
+	if n := l.VersionOf(&w.calls[len(w.calls)-1]); n != 6 {
+		t.Errorf("VersionOf = %d, want 6", n)
+	}
 }
 
 // Each fault is made in SQL, in a transaction that is rolled back, on the history of
