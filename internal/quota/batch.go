@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -215,6 +216,19 @@ func (b *batch) queueCrossings(queries *pgx.Batch) {
 	ledger.QueueCrossings(queries, asked, func(i int, atMicros int64) {
 		works[i].crossed(wants[i], atMicros)
 	})
+}
+
+// instants returns when the batch writes, to the day: at what the clock says, and for
+// tenants whose time is ahead of a clock that fell back, at theirs.
+func (b *batch) instants() []time.Time {
+	instants := []time.Time{b.clock.At}
+	for i := range b.write.Accounts {
+		day := b.write.Accounts[i].LastAt.Truncate(24 * time.Hour)
+		if day.After(b.clock.At) && !slices.Contains(instants, day) {
+			instants = append(instants, day)
+		}
+	}
+	return instants
 }
 
 // deliver answers the calls of a batch that is committed.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -94,7 +95,7 @@ func (r *runner) run(ctx context.Context, calls []*call, wait bool) map[string][
 				return b.elsewhere
 			}
 		case pg.NoPartition(err):
-			err = r.ensurePartitions(ctx, b.clock.At)
+			err = r.ensurePartitions(ctx, b.instants()...)
 		case pg.OneRowsFault(err):
 			return r.runInParts(ctx, calls, wait, err)
 		}
@@ -109,7 +110,8 @@ func (r *runner) run(ctx context.Context, calls []*call, wait bool) map[string][
 }
 
 // runInParts runs the halves of a batch that one of its requests made fail, so that the
-// others get their answer. A batch of one is answered with the fault.
+// others get their answer. A batch of one is answered with the fault. What the first
+// half leaves of a tenant the second must not overtake.
 func (r *runner) runInParts(ctx context.Context, calls []*call, wait bool, cause error) map[string][]*call {
 	if len(calls) == 1 {
 		r.engine.config.Log.Error("a request was refused by the database", "error", cause,
@@ -119,12 +121,19 @@ func (r *runner) runInParts(ctx context.Context, calls []*call, wait bool, cause
 	}
 	half := len(calls) / 2
 	elsewhere := r.run(ctx, calls[:half], wait)
-	for tenant, locked := range r.run(ctx, calls[half:], wait) {
-		if elsewhere == nil {
-			elsewhere = make(map[string][]*call)
+	var rest []*call
+	for _, c := range calls[half:] {
+		if locked, left := elsewhere[c.request.Tenant]; left {
+			elsewhere[c.request.Tenant] = append(locked, c)
+			continue
 		}
-		elsewhere[tenant] = append(elsewhere[tenant], locked...)
+		rest = append(rest, c)
 	}
+	locked := r.run(ctx, rest, wait)
+	if elsewhere == nil {
+		return locked
+	}
+	maps.Copy(elsewhere, locked)
 	return elsewhere
 }
 
@@ -185,7 +194,7 @@ func (r *runner) settle(ctx context.Context, b *batch) (done bool) {
 	posting := &b.write.Postings[0]
 	until := time.Now().Add(r.engine.config.resolveTimeout)
 	for time.Now().Before(until) {
-		committed, err := r.resolve(ctx, posting)
+		committed, err := r.resolve(ctx, b)
 		if err != nil {
 			log.Warn("a lost commit is being looked up", "error", err, "tenant", posting.Tenant, "seq", posting.Seq)
 			pause(ctx, backoffMax)
@@ -204,30 +213,35 @@ func (r *runner) settle(ctx context.Context, b *batch) (done bool) {
 }
 
 // resolve asks under the account's lock, so that the lost transaction has ended, and
-// commits, so that a yes is as durable as a first answer.
-func (r *runner) resolve(ctx context.Context, p *ledger.Posting) (committed bool, err error) {
+// commits, so that a yes is as durable as a first answer. The waits of denied calls
+// were in the lost reply, too: they are read again.
+func (r *runner) resolve(ctx context.Context, b *batch) (committed bool, err error) {
 	if err := r.connect(ctx); err != nil {
 		return false, err
 	}
+	posting := &b.write.Postings[0]
 	var found uuid.UUID
 	var queries pgx.Batch
 	pg.Begin(&queries)
-	ledger.QueueResolve(&queries, p, func(id uuid.UUID) { found = id })
+	ledger.QueueResolve(&queries, posting, func(id uuid.UUID) { found = id })
+	b.queueCrossings(&queries)
 	if err := r.session.Commit(ctx, &queries, r.engine.config.readTimeout); err != nil {
 		r.session.Rollback(ctx, r.engine.config.readTimeout)
 		return false, fmt.Errorf("look a lost commit up: %w", err)
 	}
-	return found == p.BatchID, nil
+	return found == posting.BatchID, nil
 }
 
-// ensurePartitions makes the partitions around at and a while ahead.
-func (r *runner) ensurePartitions(ctx context.Context, at time.Time) error {
+// ensurePartitions makes the partitions around each instant and a while ahead.
+func (r *runner) ensurePartitions(ctx context.Context, instants ...time.Time) error {
 	if err := r.connect(ctx); err != nil {
 		return err
 	}
 	var queries pgx.Batch
 	pg.Begin(&queries)
-	ledger.QueueEnsurePartitions(&queries, at)
+	for _, at := range instants {
+		ledger.QueueEnsurePartitions(&queries, at)
+	}
 	if err := r.session.Commit(ctx, &queries, r.engine.config.commitTimeout); err != nil {
 		r.session.Rollback(ctx, r.engine.config.readTimeout)
 		return fmt.Errorf("make partitions ahead: %w", err)

@@ -1,0 +1,178 @@
+package quota
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/pg"
+)
+
+// planNode is one step of a plan as EXPLAIN prints it.
+type planNode struct {
+	Type     string     `json:"Node Type"`
+	Relation string     `json:"Relation Name"`
+	Index    string     `json:"Index Name"`
+	Cond     string     `json:"Index Cond"`
+	Filter   string     `json:"Filter"`
+	Loops    int64      `json:"Actual Loops"`
+	Hit      int64      `json:"Shared Hit Blocks"`
+	Read     int64      `json:"Shared Read Blocks"`
+	Plans    []planNode `json:"Plans"`
+}
+
+// all returns the node and everything below it.
+func (n planNode) all() []planNode {
+	nodes := []planNode{n}
+	for _, child := range n.Plans {
+		nodes = append(nodes, child.all()...)
+	}
+	return nodes
+}
+
+// String is the tree, for messages.
+func (n planNode) String() string {
+	text, _ := json.MarshalIndent(n, "", " ")
+	return string(text)
+}
+
+// runIn runs statements in a session, one after another, and returns the text that the
+// last one ends in, if any.
+func runIn(t *testing.T, session *pg.Session, statements ...string) (text string) {
+	t.Helper()
+	for _, sql := range statements {
+		rows, err := session.Query(t.Context(), sql, pgx.QueryExecModeExec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rows.Next() {
+			if err := rows.Scan(&text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	return text
+}
+
+// session opens a session as the engine has them.
+func (w *world) session(t *testing.T) *pg.Session {
+	t.Helper()
+	config, err := pgx.ParseConfig(w.db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := pg.Connect(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(session.Close)
+	return session
+}
+
+const (
+	firstKeys = "2026-01-01" // the oldest of many tenants' keys, one a day
+	lastKeys  = "2026-03-20"
+	levelMany = 3000 // tenants with levels and keys
+)
+
+// fillKept makes levels and kept answers of many tenants, over weeks.
+func (w *world) fillKept(t *testing.T) {
+	t.Helper()
+	w.db.Exec(t, "select quotad.ensure_partitions($1::text::timestamptz, $2::text::timestamptz)", firstKeys, lastKeys)
+	w.db.Exec(t, `insert into quotad.subject (tenant_id, subject_id, subject, salt, digest)
+		select n, 1, 'ann', 'salt', sha256('x') from generate_series(1000, $1::bigint + 1000) n`, levelMany)
+	w.db.Exec(t, `insert into quotad.level (tenant_id, limit_name, subject_id, algorithm, plan, since, units, remainder, denominator, at)
+		select n, 'limit-' || l, s, 'token_bucket', 'small', 1, 5, 0, 1, '2026-03-20'
+		from generate_series(1000, $1::bigint + 1000) n cross join generate_series(1, 3) l cross join generate_series(0, 1) s`, levelMany)
+	w.db.Exec(t, `insert into quotad.idempotency (tenant_id, key, created_at, request_hash, first_seq, answer)
+		select 1000 + n % 100, 'key-' || n, at, sha256('x'), n, '{}'
+		from generate_series($1::text::timestamptz, $2::text::timestamptz, interval '20 minutes') with ordinality as g(at, n)`,
+		firstKeys, lastKeys)
+	w.db.Exec(t, "analyze")
+}
+
+// Levels and kept answers are read and written with every batch: each row is one
+// descent, and answers past their time are not looked for.
+func TestKeptStatementsAreDescentsOfTheirIndexes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, callsConfig)
+	w.fillKept(t)
+	w.db.SetClock(t, time.Date(2026, 3, 19, 0, 0, 0, 0, time.UTC))
+	session := w.session(t)
+	const (
+		two     = "'{0,1}'"
+		tenants = "'{1000,1001}'"
+		instant = "'{2026-03-19,2026-03-19}'"
+		hashes  = "array[sha256('x'), sha256('y')]"
+	)
+	for _, c := range []struct {
+		name       string
+		sql        string
+		literals   []string
+		indexes    []string // all that are used
+		buffersMax int64
+	}{
+		{"levels", levelsSQL, []string{two, tenants, "'{limit-1,limit-2}'", "'{\"\",ann}'"}, []string{"level_pkey", "subject_unique"}, 20},
+		{"upserted levels", upsertLevelsSQL, []string{
+			tenants, "'{limit-1,limit-9}'", two, "'{gcra,gcra}'", "'{small,small}'", two, two, two, "'{5,5}'", instant,
+		}, nil, 40},
+		// Five or six weeks of 35 days, three pages each, and the clock that the test set.
+		{"keys", keysSQL, []string{two, tenants, "'{key-5600,never}'"}, []string{"idempotency_pkey"}, 100},
+		{"new keys", insertKeysSQL, []string{tenants, "'{x,y}'", instant, hashes, two, "'{a,b}'"}, nil, 40},
+	} {
+		runIn(t, session, "begin", "prepare explained as "+c.sql)
+		text := runIn(t, session, "explain (analyze, buffers, format json) execute explained("+strings.Join(c.literals, ", ")+")")
+		runIn(t, session, "deallocate explained", "rollback")
+		var plans []struct{ Plan planNode }
+		if err := json.Unmarshal([]byte(text), &plans); err != nil {
+			t.Fatal(err)
+		}
+		checkDescents(t, c.name, plans[0].Plan, c.indexes)
+		if got := plans[0].Plan.Hit + plans[0].Plan.Read; got > c.buffersMax {
+			t.Errorf("%s: %d buffers, want at most %d:\n%v", c.name, got, c.buffersMax, plans[0].Plan)
+		}
+	}
+}
+
+func checkDescents(t *testing.T, name string, plan planNode, indexes []string) {
+	t.Helper()
+	var used []string
+	for _, n := range plan.all() {
+		switch n.Type {
+		case "Seq Scan", "Hash Join", "Merge Join", "Sort", "Incremental Sort":
+			if n.Relation != "clock" { // it has the one row that a test set
+				t.Errorf("%s: the plan has a %s on %q:\n%v", name, n.Type, n.Relation, plan)
+			}
+		}
+		if n.Index == "" {
+			continue
+		}
+		index := n.Index
+		if week, partition := strings.CutPrefix(n.Index, "idempotency_2"); partition {
+			index = "idempotency_pkey"
+			if !strings.Contains(n.Cond, "(created_at > ") {
+				t.Errorf("%s: keys are found by %s alone", name, n.Cond)
+			}
+			// 35 days before 2026-03-19 is the 12th of February, in the week of the 9th.
+			if n.Loops > 0 && "2"+week < "20260209" {
+				t.Errorf("%s: %s was read, its keys are past their time", name, n.Index)
+			}
+		}
+		used = append(used, index)
+		if n.Filter != "" {
+			t.Errorf("%s: what %s finds is filtered by %s:\n%v", name, n.Index, n.Filter, plan)
+		}
+	}
+	slices.Sort(used)
+	if diff := cmp.Diff(indexes, slices.Compact(used)); diff != "" {
+		t.Errorf("%s: indexes (-want +used):\n%s\n%v", name, diff, plan)
+	}
+}
