@@ -87,6 +87,8 @@ const (
 func (w *world) fillKept(t *testing.T) {
 	t.Helper()
 	w.db.Exec(t, "select quotad.ensure_partitions($1::text::timestamptz, $2::text::timestamptz)", firstKeys, lastKeys)
+	w.db.Exec(t, `insert into quotad.account (tenant_id, tenant, plan, head_hash) overriding system value
+		select n, 'many-' || n, 'small', sha256('x') from generate_series(1000, $1::bigint + 1000) n`, levelMany)
 	w.db.Exec(t, `insert into quotad.subject (tenant_id, subject_id, subject, salt, digest)
 		select n, 1, 'ann', 'salt', sha256('x') from generate_series(1000, $1::bigint + 1000) n`, levelMany)
 	w.db.Exec(t, `insert into quotad.level (tenant_id, limit_name, subject_id, algorithm, plan, since, units, remainder, denominator, at)
@@ -125,7 +127,7 @@ func TestKeptStatementsAreDescentsOfTheirIndexes(t *testing.T) {
 			tenants, "'{limit-1,limit-9}'", two, "'{gcra,gcra}'", "'{small,small}'", two, two, two, "'{5,5}'", instant,
 		}, nil, 40},
 		// Five or six weeks of 35 days, three pages each, and the clock that the test set.
-		{"keys", keysSQL, []string{two, tenants, "'{key-5600,never}'"}, []string{"idempotency_pkey"}, 100},
+		{"keys", keysSQL, []string{two, tenants, "'{key-5600,never}'"}, []string{"account_pkey", "idempotency_pkey"}, 100},
 		{"new keys", insertKeysSQL, []string{tenants, "'{x,y}'", instant, hashes, two, "'{a,b}'"}, nil, 40},
 	} {
 		runIn(t, session, "begin", "prepare explained as "+c.sql)
@@ -164,6 +166,9 @@ func checkDescents(t *testing.T, name string, plan planNode, indexes []string) {
 			// 35 days before 2026-03-19 is the 12th of February, in the week of the 9th.
 			if n.Loops > 0 && "2"+week < "20260209" {
 				t.Errorf("%s: %s was read, its keys are past their time", name, n.Index)
+			}
+			if n.Loops > 0 && "2"+week > "20260317" {
+				t.Errorf("%s: %s was read, its week is to come", name, n.Index)
 			}
 		}
 		used = append(used, index)

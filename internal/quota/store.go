@@ -106,19 +106,27 @@ type keyQuery struct {
 	key      string
 }
 
-// index: idempotency_pkey, one descent per weekly partition that is kept. lock: none,
-// the account lock makes a key's first use and its retries serial.
+// index: idempotency_pkey, one descent per weekly partition from the oldest that is
+// kept to the tenant's now. lock: none, the account lock makes a key's first use and
+// its retries serial.
 const keysSQL = `
-with oldest as materialized (
-  select quotad.decision_clock() - interval '` + keyRetention + `' as at
+with clock as materialized (
+  select quotad.decision_clock() as at
 )
 select k.n, i.request_hash, i.answer
-from oldest o
+from clock c
 cross join unnest($1::integer[], $2::bigint[], $3::text[]) as k(n, tenant_id, key)
+cross join lateral (
+  select greatest(c.at, a.last_at) as at
+  from quotad.account a
+  where a.tenant_id = k.tenant_id
+  limit 1
+) now
 cross join lateral (
   select i.request_hash, i.answer
   from quotad.idempotency i
-  where i.tenant_id = k.tenant_id and i.key = k.key and i.created_at > o.at
+  where i.tenant_id = k.tenant_id and i.key = k.key
+    and i.created_at > c.at - interval '` + keyRetention + `' and i.created_at <= now.at
   order by i.created_at desc
   limit 1
 ) i`

@@ -355,7 +355,13 @@ func TestAStoppingEngineAnswersWhatItHas(t *testing.T) {
 			t.Errorf("parked call %d: %+v", i, out)
 		}
 	}
-	<-stopped
+	timer := time.NewTimer(drainTimeout / 2)
+	defer timer.Stop()
+	select {
+	case <-stopped:
+	case <-timer.C:
+		t.Error("the engine goes on although everything is answered")
+	}
 	w.verify(t)
 }
 
