@@ -379,8 +379,7 @@ func TestAStoppingEngineDoesNotWaitForALockForEver(t *testing.T) {
 	submit(t, e.workers[0], calls...)
 	stop()
 	for i, out := range answers(t, calls) {
-		var refusal *Error
-		if !errors.As(out.err, &refusal) || refusal.RetryAfter <= 0 {
+		if refusal := wantCode(t, out.err, CodeUnavailable); refusal.RetryAfter <= 0 {
 			t.Errorf("call %d: %+v, want a refusal with Retry-After", i, out)
 		}
 	}
