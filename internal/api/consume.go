@@ -65,20 +65,26 @@ func (c *call) consumeRequest() (quota.Request, error) {
 		return r, c.in.problem()
 	}
 	r.Key = key
-	err = r.Validate()
-	if err == nil && len(c.in.faults) == 0 {
-		return r, nil
+	return r, c.in.check(r)
+}
+
+// check adds the faults of a request that was read to those noted on the way, and
+// returns the problem that they come to, or nil.
+func (b *bodyReader) check(r quota.Request) error {
+	err := r.Validate()
+	if err == nil && len(b.faults) == 0 {
+		return nil
 	}
 	// A field that could not be read is zero now: one fault of it is enough.
 	var q *quota.Error
 	if errors.As(err, &q) {
 		for _, f := range q.Faults {
-			if !c.in.faulted(f.Field) {
-				c.in.fault(f.Field, f.Rule)
+			if !b.faulted(f.Field) {
+				b.fault(f.Field, f.Rule)
 			}
 		}
 	}
-	return r, c.in.problem()
+	return b.problem()
 }
 
 // problem is what the faults noted so far come to.

@@ -17,6 +17,17 @@ const costDefault = 1
 //
 // Faults are left in b; the caller adds those of [quota.Request.Validate].
 func decodeConsume(b *bodyReader) quota.Request {
+	r := decodeRequest(b, false)
+	b.end()
+	return r
+}
+
+// idempotencyKeyField is where an item of a batch has what a request alone has in its
+// header.
+const idempotencyKeyField = "idempotency_key"
+
+// decodeRequest reads one request; keyed ones may hold an idempotency key.
+func decodeRequest(b *bodyReader, keyed bool) quota.Request {
 	var r quota.Request
 	var single chargeBody
 	var charges, subject bool
@@ -24,24 +35,29 @@ func decodeConsume(b *bodyReader) quota.Request {
 		return r
 	}
 	for b.member() {
-		switch string(b.name) {
-		case "tenant":
+		name := string(b.name)
+		switch {
+		case name == "tenant":
 			r.Tenant = b.string("tenant")
-		case "subject":
+		case name == "subject":
 			subject = true
 			r.Subject = b.string("subject")
-		case "charges":
+		case name == "charges":
 			charges = true
 			r.Charges = decodeCharges(b)
-		case "dims":
+		case name == "dims":
 			r.Dims = decodeDims(b)
-		case "dry_run":
+		case name == "dry_run":
 			r.DryRun = b.bool("dry_run")
+		case name == idempotencyKeyField && keyed:
+			r.Key = b.string(idempotencyKeyField)
+			if r.Key == "" && !b.faulted(idempotencyKeyField) {
+				b.fault(idempotencyKeyField, "must not be empty")
+			}
 		default:
 			single.decode(b)
 		}
 	}
-	b.end()
 	if b.broken {
 		return r
 	}

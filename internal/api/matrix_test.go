@@ -11,6 +11,7 @@ import (
 // matrixBodies are valid bodies of the routes that take one; {tenant} is replaced.
 var matrixBodies = map[string]string{
 	"POST /v1/consume":         `{"tenant":"{tenant}","meter":"api.calls","dry_run":true}`,
+	"POST /v1/consume/batch":   `{"items":[{"tenant":"{tenant}","meter":"api.calls","dry_run":true}]}`,
 	"PUT /v1/meters/{meter}":   `{"unit":"call"}`,
 	"PUT /v1/plans/{plan}":     `{"limits":[{"name":"l","meter":"api.calls","algorithm":"sliding_log","limit":1,"window":"1h"}]}`,
 	"PUT /v1/tenants/{tenant}": `{"plan":"pro"}`,
@@ -47,7 +48,13 @@ func TestEveryRouteAgainstEveryKey(t *testing.T) {
 func (s *service) checkKeys(rt Route, tenant, revoked string) {
 	const own = "huge"
 	s.t.Helper()
-	try := func(token string) answer { return s.do(s.matrixRequest(rt, tenant, token)) }
+	try := func(token string) answer {
+		a := s.do(s.matrixRequest(rt, tenant, token))
+		if rt.Tenancy == TenancyItems && a.status == http.StatusOK {
+			return a.results(s.t)[0] // what the item would have got alone
+		}
+		return a
+	}
 	if rt.Scope == "" {
 		for _, token := range []string{"", revoked, s.token(catalog.KeyRead, own)} {
 			if a := try(token); a.status != http.StatusOK {
@@ -74,7 +81,7 @@ func (s *service) checkKeys(rt Route, tenant, revoked string) {
 			continue // is never bound
 		}
 		bound := try(s.token(scope, own))
-		foreign := tenant != own && (rt.Tenancy == TenancyPath || rt.Tenancy == TenancyBody)
+		foreign := tenant != own && rt.namesTenant()
 		switch {
 		case !allows:
 			bound.want(s.t, http.StatusForbidden, codeInsufficientScope)
@@ -90,12 +97,16 @@ func (s *service) checkKeys(rt Route, tenant, revoked string) {
 	}
 }
 
+// namesTenant reports whether a request of the route is about one tenant.
+func (rt Route) namesTenant() bool {
+	return rt.Tenancy == TenancyPath || rt.Tenancy == TenancyBody || rt.Tenancy == TenancyItems
+}
+
 // wantDone checks that a request with a good key was carried out.
 func (s *service) wantDone(rt Route, tenant string, a answer) {
 	s.t.Helper()
-	names := rt.Tenancy == TenancyPath || rt.Tenancy == TenancyBody
 	switch {
-	case names && tenant == "nobody" && rt.Method != http.MethodPut:
+	case rt.namesTenant() && tenant == "nobody" && rt.Method != http.MethodPut:
 		a.want(s.t, http.StatusNotFound)
 	case rt.Method == http.MethodPut, rt.Method == http.MethodPost && rt.Scope == catalog.KeyAdmin:
 		if a.status != http.StatusOK && a.status != http.StatusCreated {
@@ -134,6 +145,9 @@ func TestBoundAdminKeyChangesItsOwnTenantAlone(t *testing.T) {
 			continue
 		}
 		a := s.do(s.matrixRequest(rt, "globex", token))
+		if rt.Tenancy == TenancyItems {
+			a = a.results(t)[0]
+		}
 		if rt.Tenancy == TenancyList {
 			if strings.Contains(a.body, "globex") {
 				t.Errorf("%s %s shows %s", rt.Method, rt.Pattern, a.body)

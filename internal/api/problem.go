@@ -164,8 +164,8 @@ type problemBody struct {
 	RequestID uuid.UUID     `json:"request_id"`
 }
 
-// fail answers with the problem that err is, and logs it if it is ours.
-func (h *Handler) fail(c *call, err error) {
+// describe turns an error into what its caller is told, and logs it if it is ours.
+func (h *Handler) describe(c *call, err error) (*problem, problemBody) {
 	p := problemOf(err)
 	gone := errors.Is(err, context.Canceled) && c.r.Context().Err() != nil
 	if gone {
@@ -187,6 +187,12 @@ func (h *Handler) fail(c *call, err error) {
 	if kind.status >= http.StatusInternalServerError && !gone {
 		h.logFailure(c, p, body.RequestID)
 	}
+	return p, body
+}
+
+// fail answers with the problem that err is.
+func (h *Handler) fail(c *call, err error) {
+	p, body := h.describe(c, err)
 	header := c.w.Header()
 	header["Cache-Control"] = headerNoStore
 	if p.retryAfter > 0 {
@@ -198,14 +204,18 @@ func (h *Handler) fail(c *call, err error) {
 	if p.challenge != "" {
 		header.Set("WWW-Authenticate", p.challenge)
 	}
-	text, err := json.Marshal(body)
+	c.reply(body.Status, headerProblem, body.json())
+	if p == callerGone {
+		c.status = statusClientGone
+	}
+}
+
+func (b problemBody) json() []byte {
+	text, err := json.Marshal(b)
 	if err != nil { // a struct of strings and integers
 		panic(err)
 	}
-	c.reply(kind.status, headerProblem, text)
-	if gone {
-		c.status = statusClientGone
-	}
+	return text
 }
 
 // statusClientGone is what metrics show when the caller hung up first.

@@ -14,6 +14,7 @@ import (
 const (
 	consumeBytesMax = 64 << 10
 	configBytesMax  = 1 << 20
+	batchBytesMax   = 1 << 20
 )
 
 // readBody reads the JSON body of the request into c.in.text.

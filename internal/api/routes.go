@@ -17,6 +17,7 @@ const (
 	TenancyNone    Tenancy = iota + 1 // no tenant is involved: any key
 	TenancyPath                       // {tenant} in the path
 	TenancyBody                       // the body; the handler checks
+	TenancyItems                      // each item of the body; the handler checks each
 	TenancyList                       // a bound key sees its own part of the list
 	TenancyUnbound                    // only keys that are bound to no tenant
 )
@@ -50,6 +51,7 @@ func (h *Handler) routes() []Route {
 	)
 	return []Route{
 		{post, "/v1/consume", catalog.KeyDecide, TenancyBody, 0, h.consume},
+		{post, "/v1/consume/batch", catalog.KeyDecide, TenancyItems, 0, h.consumeBatch},
 
 		{get, "/v1/tenants/{tenant}/limits", catalog.KeyRead, TenancyPath, 0, h.limits},
 		{get, "/v1/tenants/{tenant}/entries", catalog.KeyAudit, TenancyPath, readTimeout, h.entries},

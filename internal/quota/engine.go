@@ -166,15 +166,55 @@ func (e *Engine) Limits(ctx context.Context, tenant, subject string) (Decision, 
 	return e.do(ctx, &call{request: Request{Tenant: tenant, Subject: subject}, stand: true})
 }
 
+// A Result is what a request of [Engine.DecideAll] got: a decision, or an error as
+// [Engine.Decide] returns it.
+type Result struct {
+	Decision Decision
+	Err      error
+}
+
+// DecideAll answers each request as Decide would if they were sent one after another
+// without waiting: those of one tenant are decided in their order. The results are in
+// the order of the requests.
+func (e *Engine) DecideAll(ctx context.Context, requests []Request) []Result {
+	results := make([]Result, len(requests))
+	calls := make([]*call, len(requests))
+	for i := range requests {
+		if results[i].Err = requests[i].Validate(); results[i].Err == nil {
+			calls[i] = &call{request: requests[i]}
+			results[i].Err = e.start(calls[i])
+		}
+	}
+	for i, c := range calls {
+		if results[i].Err == nil {
+			results[i].Decision, results[i].Err = e.await(ctx, c)
+		}
+	}
+	return results
+}
+
 func (e *Engine) do(ctx context.Context, c *call) (Decision, error) {
+	if err := e.start(c); err != nil {
+		return Decision{}, err
+	}
+	return e.await(ctx, c)
+}
+
+// start queues c with the worker of its tenant.
+func (e *Engine) start(c *call) error {
 	c.deadline = time.Now().Add(e.config.Deadline)
 	c.done = make(chan outcome, 1) // one: a batch never waits for a caller who left
 	w := e.workers[maphash.String(e.seed, c.request.Tenant)%uint64(len(e.workers))]
 	if err := w.submit(c); err != nil {
 		e.metrics.refused(err)
-		return Decision{}, err
+		return err
 	}
-	timer := time.NewTimer(e.config.Deadline)
+	return nil
+}
+
+// await waits for the outcome of a call that was started, at most until its deadline.
+func (e *Engine) await(ctx context.Context, c *call) (Decision, error) {
+	timer := time.NewTimer(time.Until(c.deadline))
 	defer timer.Stop()
 	for {
 		select {
