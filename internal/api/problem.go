@@ -160,6 +160,7 @@ type problemBody struct {
 	Detail    string        `json:"detail,omitempty"`
 	Code      code          `json:"code"`
 	Outcome   string        `json:"outcome,omitempty"`
+	RetryMS   int64         `json:"retry_after_ms,omitempty"`
 	Errors    []quota.Fault `json:"errors,omitempty"`
 	RequestID uuid.UUID     `json:"request_id"`
 }
@@ -179,7 +180,7 @@ func (h *Handler) describe(c *call, err error) (*problem, problemBody) {
 	body := problemBody{
 		Type: problemTypePrefix + string(p.code), Title: kind.title, Status: kind.status,
 		Detail: p.detail, Code: p.code, Outcome: p.outcome, Errors: p.faults,
-		RequestID: h.NewID(),
+		RetryMS: p.retryAfter.Milliseconds(), RequestID: h.NewID(),
 	}
 	if body.Detail == "" && len(p.faults) > 0 {
 		body.Detail = p.faults[0].Field + ": " + p.faults[0].Rule
