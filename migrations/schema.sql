@@ -141,6 +141,38 @@ ALTER TABLE quotad.config_change ALTER COLUMN change_id ADD GENERATED ALWAYS AS 
     CACHE 1
 );
 
+CREATE TABLE quotad.denial (
+    tenant_id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    request_id uuid NOT NULL,
+    after_seq bigint NOT NULL,
+    plan_version_id bigint NOT NULL,
+    reason text NOT NULL COLLATE pg_catalog."C",
+    subject text COLLATE pg_catalog."C",
+    limit_names text[] NOT NULL,
+    meters text[] NOT NULL,
+    decision json NOT NULL,
+    CONSTRAINT denial_after_seq CHECK ((after_seq >= 0))
+);
+
+COMMENT ON COLUMN quotad.denial.after_seq IS 'The tenant''s newest entry when it was decided; 0 for none.';
+
+COMMENT ON COLUMN quotad.denial.limit_names IS 'The limits that denied; empty where the reason is none of a limit.';
+
+COMMENT ON COLUMN quotad.denial.decision IS 'The answer as it was sent, without the subject.';
+
+CREATE TABLE quotad.denial_count (
+    tenant_id bigint NOT NULL,
+    minute timestamp with time zone NOT NULL,
+    limit_name text NOT NULL COLLATE pg_catalog."C",
+    reason text NOT NULL COLLATE pg_catalog."C",
+    denials bigint NOT NULL,
+    CONSTRAINT denial_count_positive CHECK ((denials > 0))
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE quotad.denial_count IS 'Denied requests per minute. limit_name '''' counts each request once; a name counts those which that limit denied.';
+
 CREATE TABLE quotad.entry (
     tenant_id bigint NOT NULL,
     seq bigint NOT NULL,
@@ -316,6 +348,12 @@ ALTER TABLE ONLY quotad.catalog_version
 ALTER TABLE ONLY quotad.config_change
     ADD CONSTRAINT config_change_pkey PRIMARY KEY (change_id);
 
+ALTER TABLE ONLY quotad.denial_count
+    ADD CONSTRAINT denial_count_pkey PRIMARY KEY (tenant_id, minute, limit_name, reason);
+
+ALTER TABLE ONLY quotad.denial
+    ADD CONSTRAINT denial_pkey PRIMARY KEY (tenant_id, at, request_id);
+
 ALTER TABLE ONLY quotad.entry_dims
     ADD CONSTRAINT entry_dims_pkey PRIMARY KEY (tenant_id, seq, at);
 
@@ -353,6 +391,10 @@ ALTER TABLE ONLY quotad.subject
     ADD CONSTRAINT subject_unique UNIQUE (tenant_id, subject);
 
 CREATE INDEX account_plan ON quotad.account USING btree (plan);
+
+CREATE INDEX denial_at ON quotad.denial USING btree (at);
+
+CREATE INDEX denial_count_minute ON quotad.denial_count USING btree (minute);
 
 CREATE INDEX entry_subject_window ON ONLY quotad.entry USING btree (tenant_id, meter_id, subject_id, at, seq) WHERE (subject_id <> 0);
 
@@ -395,6 +437,12 @@ GRANT SELECT ON TABLE quotad.catalog_version TO quotad_service;
 GRANT UPDATE(version) ON TABLE quotad.catalog_version TO quotad_service;
 
 GRANT SELECT,INSERT ON TABLE quotad.config_change TO quotad_service;
+
+GRANT SELECT,INSERT,DELETE ON TABLE quotad.denial TO quotad_service;
+
+GRANT SELECT,INSERT,DELETE ON TABLE quotad.denial_count TO quotad_service;
+
+GRANT UPDATE(denials) ON TABLE quotad.denial_count TO quotad_service;
 
 GRANT SELECT,INSERT ON TABLE quotad.entry TO quotad_service;
 

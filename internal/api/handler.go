@@ -25,6 +25,7 @@ import (
 type Config struct {
 	Engine  *quota.Engine
 	Ledger  *ledger.Store
+	Denials *quota.DenialStore
 	Catalog *catalog.Store
 	Keys    *catalog.Authenticator
 	Log     *slog.Logger

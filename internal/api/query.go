@@ -81,6 +81,29 @@ func (f *filter) instant(name string) time.Time {
 	return at.UTC().Truncate(time.Microsecond)
 }
 
+// span returns the parameters from (inclusive) and to (exclusive); zero if not given.
+func (f *filter) span() (from, to time.Time) {
+	from, to = f.instant("from"), f.instant("to")
+	if !from.IsZero() && !to.IsZero() && !from.Before(to) {
+		f.fault("to", "must be after from")
+	}
+	return from, to
+}
+
+// cursor returns the place in the list that the parameter cursor holds; nil if none is
+// given.
+func (f *filter) cursor(list [cursorDigestBytes]byte) []byte {
+	if !f.values.Has("cursor") {
+		return nil
+	}
+	place, ok := decodeCursor(list, f.values.Get("cursor"))
+	if !ok {
+		f.fault("cursor", cursorRule)
+		return nil
+	}
+	return place
+}
+
 // pageSize returns the parameter limit.
 func (f *filter) pageSize() int {
 	if !f.values.Has("limit") {

@@ -57,10 +57,11 @@ func (t *tenantWork) crossed(want crossingWant, atMicros int64) {
 
 // result is what a call will be told once the batch has committed.
 type result struct {
-	call    *call
-	work    *tenantWork
-	verdict verdict
-	err     error
+	call     *call
+	work     *tenantWork
+	verdict  verdict
+	afterSeq int64 // the tenant's newest entry when it was decided
+	err      error
 }
 
 func newBatch(r *runner, calls []*call, wait bool) *batch {
@@ -114,7 +115,7 @@ func (b *batch) decide() {
 			continue
 		}
 		for _, c := range t.calls {
-			res := result{call: c, work: t}
+			res := result{call: c, work: t, afterSeq: t.account.Seq}
 			res.verdict, res.err = b.decideCall(t, c)
 			b.results = append(b.results, res)
 		}
@@ -239,9 +240,21 @@ func (b *batch) deliver() {
 			res.verdict.settleWaits(res.work.book, func(key meterKey, target int64) int64 {
 				return res.work.crossings[crossingWant{key, target}]
 			})
+			b.noteDenial(res)
 		}
 		res.call.answer(res.verdict.decision, res.err)
 	}
+}
+
+// noteDenial hands a denial to the log of denials.
+func (b *batch) noteDenial(res *result) {
+	d := &res.verdict.decision
+	if res.call.stand || d.Allowed || d.DryRun {
+		return
+	}
+	b.runner.engine.denials.note(res.work.facts.tenantID, deniedCall{
+		decision: *d, afterSeq: res.afterSeq, planVersionID: res.work.book.rules.plan.VersionID,
+	})
 }
 
 // deliverUnknown tells the calls of a batch that nobody knows whether it is committed.

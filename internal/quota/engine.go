@@ -79,6 +79,7 @@ type Engine struct {
 	parking  *parking
 	snapshot atomic.Pointer[catalog.Snapshot]
 	tenants  *cache.Cache[string, facts]
+	denials  *denialLog
 	clock    clockWatch
 	health   healthState
 }
@@ -107,6 +108,7 @@ func NewEngine(c Config) (*Engine, error) {
 		parking: newParking(c.QueueMax + c.Workers*c.BatchMax),
 		tenants: cache.New[string, facts](cache.Options{EntriesMax: tenantsCached}),
 	}
+	e.denials = newDenialLog(e)
 	for range c.Workers {
 		e.workers = append(e.workers, newWorker(e))
 	}
@@ -119,7 +121,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	working, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
 	var group errgroup.Group
-	var committers sync.WaitGroup
+	var committers, waiters sync.WaitGroup
 	for _, w := range e.workers {
 		committers.Add(1)
 		group.Go(func() error {
@@ -129,7 +131,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		})
 	}
 	for range e.config.Waiters {
+		waiters.Add(1)
 		group.Go(func() error {
+			defer waiters.Done()
 			e.parking.run(working, e)
 			return nil
 		})
@@ -145,6 +149,12 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 		committers.Wait()
 		e.parking.close()
+		waiters.Wait()
+		e.denials.close()
+		return nil
+	})
+	group.Go(func() error {
+		e.denials.run(context.WithoutCancel(ctx))
 		return nil
 	})
 	return group.Wait()

@@ -19,6 +19,8 @@ type metrics struct {
 	retries     prometheus.Counter
 	lostCommits *prometheus.CounterVec
 	clockSteps  prometheus.Counter
+
+	denialsDropped prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -61,10 +63,15 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "quotad_clock_steps_total",
 			Help: "Times the database's clock was seen to have been set.",
 		}),
+		denialsDropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quotad_denials_dropped_total",
+			Help: "Denials that were answered and that the log of denials had no room for.",
+		}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.limits, m.refusals, m.batchCalls, m.batchTime, m.parked, m.retries, m.lostCommits, m.clockSteps,
+		m.denialsDropped,
 	} {
 		errs = append(errs, r.Register(c))
 	}
