@@ -40,6 +40,7 @@ type Handler struct {
 	Config
 
 	log      *slog.Logger
+	document []byte // OpenAPI
 	router   *chi.Mux
 	calls    sync.Pool // of *call
 	metrics  *httpMetrics
@@ -58,7 +59,11 @@ func New(config Config) (*Handler, error) {
 		h.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 	}
 	h.calls.New = func() any { return new(call) }
-	h.router = h.newRouter(h.routes())
+	routes := h.routes()
+	if h.document, err = newDocument(routes); err != nil {
+		return nil, err
+	}
+	h.router = h.newRouter(routes)
 	return h, nil
 }
 

@@ -76,5 +76,6 @@ func (h *Handler) routes() []Route {
 		{get, "/healthz", "", TenancyNone, 0, h.healthz},
 		{get, "/readyz", "", TenancyNone, 0, h.readyz},
 		{get, "/metrics", "", TenancyNone, 0, h.metricsText()},
+		{get, "/openapi.json", "", TenancyNone, 0, h.openAPI},
 	}
 }

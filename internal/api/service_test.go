@@ -197,7 +197,9 @@ func (s *service) do(r request) answer {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return answer{response.StatusCode, response.Header, string(text)}
+	a := answer{response.StatusCode, response.Header, string(text)}
+	s.holdToDocument(r, a)
+	return a
 }
 
 // consume posts a body with a key that may decide for every tenant.

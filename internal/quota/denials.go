@@ -79,7 +79,7 @@ func (l *denialLog) note(tenantID int64, d deniedCall) {
 	dropped := l.gathered.add(tenantID, d)
 	l.mu.Unlock()
 	if dropped {
-		l.engine.metrics.denialsDropped.Inc()
+		l.engine.metrics.dropped(1)
 	}
 }
 
@@ -205,9 +205,9 @@ func (l *denialLog) run(ctx context.Context) {
 	}
 }
 
-// write takes what was gathered and commits it. What failed is put back, but for a
-// commit whose reply was lost: it may be there, and to count twice is worse than to
-// miss a second.
+// write takes what was gathered and commits it. What failed is put back, but for a row
+// that the database will never take, and for a commit whose reply was lost: it may be
+// there, and to count twice is worse than to miss a second.
 func (l *denialLog) write(ctx context.Context, r *runner) error {
 	l.mu.Lock()
 	taken := l.gathered
@@ -219,7 +219,11 @@ func (l *denialLog) write(ctx context.Context, r *runner) error {
 		return nil
 	}
 	err := r.writeDenials(ctx, &taken)
-	if err != nil && !errors.Is(err, pg.ErrCommitUnknown) {
+	switch {
+	case err == nil:
+	case errors.Is(err, pg.ErrCommitUnknown), pg.OneRowsFault(err):
+		l.engine.metrics.dropped(taken.size)
+	default:
 		l.mu.Lock()
 		l.gathered.putBack(taken)
 		l.mu.Unlock()

@@ -121,6 +121,9 @@ func (m *metrics) refused(err error) {
 	}
 }
 
+// dropped counts denials that are not kept.
+func (m *metrics) dropped(denials int) { m.denialsDropped.Add(float64(denials)) }
+
 func (m *metrics) batch(calls int, took time.Duration) {
 	m.batchCalls.Observe(float64(calls))
 	m.batchTime.Observe(took.Seconds())

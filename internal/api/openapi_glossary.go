@@ -1,0 +1,228 @@
+package api
+
+// The words of the document. A name means the same wherever it stands; where a type
+// has to say more, its entry is "Type.name". Names of types describe the types.
+
+const documentText = "quotad answers one question: may this tenant spend this now? The decision, the counter and the audit entry are one commit. " +
+	"Amounts are whole numbers from 0 to 999999999999999; instants are RFC 3339 in UTC with microseconds; a field that carries a unit says so in its name. " +
+	"Unknown fields and parameters are refused. Errors are problems (RFC 9457) with a stable code."
+
+const consumeText = "Decides and, if it is allowed, charges, in one commit. Give meter with cost or pools, or up to 16 charges, which are admitted all or none. " +
+	"With an Idempotency-Key a retry gets the same answer and is not charged again, for 35 days; the same key with another request is 422. " +
+	"A denial changes nothing: the same key may be tried again."
+
+const batchText = "Up to 1,000 requests, each decided as if it had been sent alone and in their order; they are no unit. " +
+	"Each result has the status and the body that the request alone would have got."
+
+const denialsText = "The newest 1,000 denials of a tenant are kept, for 35 days, with the whole answer. They are written in the background within a second, " +
+	"by the asked instance at once. A crash may lose the last second; nothing is billed by them."
+
+const denialCountsText = "Without limit_name each denied request counts once. With the name of a limit: the requests that this limit denied; " +
+	"with *: every limit's count beside the whole."
+
+var tags = []object{
+	{"name": "decide", "description": "Ask before a call."},
+	{"name": "read", "description": "What is used and what is left."},
+	{"name": "audit", "description": "Every request behind a figure."},
+	{"name": "configure", "description": "Meters, plans, tenants and keys. Every change is kept with who, before and after."},
+	{"name": "operate", "description": "Health and metrics. These need no key."},
+}
+
+// optionalFields are fields that a type's own encoder may leave out although its tags
+// do not say so.
+var optionalFields = map[string][]string{
+	"LimitResult": {"limit", "remaining", "reset_after_ms"},
+	"KeyRequest":  {"env", "name", "tenant"},
+}
+
+var glossary = map[string]string{
+	// Types.
+	"ConsumeRequest": "A request to spend: meter with cost or pools, or charges.",
+	"ChargeRequest":  "One meter and what to spend on it: a cost, or amounts by pool.",
+	"BatchRequest":   "Requests that are answered in their order.",
+	"BatchResult":    "What an item would have got alone.",
+	"Decision":       "The answer to a request, with what every limit on its meters said.",
+	"DenialProblem":  "A denial: a problem whose members are joined by those of the decision.",
+	"Problem":        "What is wrong (RFC 9457).",
+	"Fault":          "One field that breaks a rule.",
+	"LimitResult":    "What one limit said: after the charge if it was allowed, as things stand if it was denied or a dry run.",
+	"Receipt":        "The entries of an allowed request: first_seq to seq, and the hash of the last one, which covers all before it.",
+	"Entry":          "One row of the ledger. Entries are never changed.",
+	"Denial":         "A request that was denied, with the answer it got.",
+	"DenialCount":    "How many requests were denied in one minute.",
+
+	// Requests and decisions.
+	"tenant":             "The paying customer's id: UTF-8 of 1 to 256 bytes without control characters.",
+	"Key.tenant":         "The one tenant that the key may act for; absent for every tenant.",
+	"subject":            "A user, key or address under the tenant; absent for none.",
+	"meter":              "The name of what is counted.",
+	"cost":               "Units of the meter; 1 if neither cost nor pools are given. 0 fits wherever the limit is not blocked.",
+	"pools":              "Amounts by pool; the meter's weights make one cost of them, rounded up once.",
+	"charges":            "What is spent, per meter. Charges on one meter are summed.",
+	"dims":               "Dimensions of the request, kept with its entries: at most 16, names of 1 to 64 bytes, values of at most 256.",
+	"dry_run":            "Decide and say so, change nothing.",
+	"idempotency_key":    "What makes a retry safe: 1 to 255 bytes without control characters.",
+	"items":              "The requests, at most 1,000.",
+	"results":            "One result per item, in their order.",
+	"BatchResult.status": "The HTTP status that the item alone would have got.",
+	"replayed":           "True if this is the answer that an earlier request with the same key got.",
+	"body":               "The body that the item alone would have got.",
+	"allowed":            "Whether the request may be carried out. If true, the ledger has it.",
+	"reason":             "Why it was denied, the one that stands furthest from passing.",
+	"request_id":         "The id of the decision, a version 7 UUID. Its entries carry it.",
+	"Problem.request_id": "The id of this answer; our log has it beside the cause.",
+	"decided_at":         "The instant of the decision, by the database's clock.",
+	"remaining":          "For a limit: this cost fits now and one more does not. For a decision: the smallest over its enforcing limits; absent if none bounds.",
+	"limits":             "What every limit said, in the plan's order.",
+	"PlanSpec.limits":    "The limits, in their order; an empty list allows nothing.",
+	"delay_ms":           "Milliseconds after which to carry the request out, where a leaky bucket shapes.",
+	"retry_after_ms":     "Milliseconds to wait: the same request then passes if there is no other traffic. Absent if waiting never helps.",
+	"receipt":            "Proof of what was recorded: keep it to hold the ledger to it.",
+	"first_seq":          "The number of the request's first entry.",
+	"violated-policies":  "The names of the limits that denied.",
+
+	// Limits.
+	"name":            "The name: [a-z0-9][a-z0-9._-]{0,63}; a tenant's is its id.",
+	"Key.name":        "What its maker calls it.",
+	"NewKey.name":     "What its maker calls it.",
+	"KeyRequest.name": "What you call it.",
+	"algorithm":       "How the limit counts.",
+	"scope":           "Whether it counts the whole tenant, or each subject apart.",
+	"mode":            "enforce denies; shadow counts and reports would_deny, never denies; off is not looked at.",
+	"limit":           "Units; the capacity, burst or queue where the algorithm has one. 0 blocks. Absent if unlimited.",
+	"LimitSpec.limit": "Units per window, for the windowed algorithms. 0 blocks.",
+	"unlimited":       "Counts and reports, never denies.",
+	"used":            "Units that count against the limit now.",
+	"held":            "Units that are set aside now.",
+	"Entry.held":      "Change of what is set aside, in units.",
+	"violated":        "True if this limit denied the request.",
+	"would_deny":      "True if this limit would have denied, were it not in shadow mode.",
+	"reset_after_ms":  "Milliseconds until nothing of it is used, with no further traffic. Absent if it never resets.",
+	"window":          "A duration such as 15m or 1h, or for fixed_window hour, day, week, month or year in the tenant's calendar.",
+	"capacity":        "Units a token bucket holds.",
+	"refill":          "Units per duration that a token bucket gets back, such as 2000/1s.",
+	"rate":            "Units per duration, such as 6/1m.",
+	"burst":           "Units that GCRA admits at once.",
+	"queue":           "Units that may wait in a leaky bucket.",
+	"on_error":        "What happens when the database is away.",
+
+	// Ledger.
+	"entries":       "The entries, in the order asked for.",
+	"next_cursor":   "Where the next page begins; absent on the last one.",
+	"seq":           "The number of the entry: 1, 2, 3 … per tenant without gaps.",
+	"Receipt.seq":   "The number of the request's last entry.",
+	"at":            "The instant, by the database's clock.",
+	"effective_at":  "The instant that the units count from.",
+	"kind":          "What the entry records.",
+	"units":         "Change of usage, in the meter's units.",
+	"total":         "Units of the tenant's meter up to and including this entry.",
+	"subject_total": "The same of this subject alone.",
+	"batch_id":      "The transaction that wrote the entry.",
+	"ref_seq":       "The entry that this one answers.",
+	"plan":          "The name of a plan.",
+	"plan_version":  "The version of the plan that it was decided under.",
+	"limits_used":   "What each limit of the plan version on this meter had used just before, in the plan's order.",
+	"hash":          "SHA-256 over the previous entry's hash and this entry: changing one breaks all after it.",
+
+	// Denials.
+	"denials":             "The denials, the newest first.",
+	"DenialCount.denials": "How many.",
+	"limit_names":         "The limits that denied; empty where the reason is none of a limit.",
+	"after_seq":           "The tenant's newest entry at that instant; 0 if it had none.",
+	"decision":            "The answer as it was sent.",
+	"counts":              "The counts, the newest minute first.",
+	"minute":              "The minute that is counted, by its start.",
+	"limit_name":          "The limit that denied; absent where whole requests are counted.",
+
+	// Configuration.
+	"meters":            "The meters, by name.",
+	"plans":             "The plans, by name.",
+	"tenants":           "The tenants, by name.",
+	"keys":              "The keys, by id.",
+	"unit":              "What one unit is, such as call or token.",
+	"weights":           "What one of each pool costs: a number or a quoted decimal with at most 6 decimals.",
+	"version":           "The version of the plan: each change is a new one.",
+	"timezone":          "The IANA time zone of calendar windows; UTC if absent on a new tenant, as it was on another.",
+	"billing_anchor":    "The day of the month that months begin on, 1 to 31, clamped; 1 if absent on a new tenant.",
+	"TenantSpec.status": "active may spend; suspended and closed may not. As it was if absent; active for a new tenant.",
+	"created_at":        "When it was created.",
+	"created_by":        "Who created it.",
+	"revoked_at":        "When it was revoked; absent if it is good.",
+	"revoked_by":        "Who revoked it.",
+	"id":                "The key's id: the third part of its token, no secret.",
+	"env":               "The environment that its token names: live if absent.",
+	"scopes":            "What it may do: decide, read, audit, admin. admin includes the others.",
+	"token":             "The key itself, to be sent as Authorization: Bearer. It is shown only here.",
+	"object":            "The kind of thing: meter, plan, tenant or key.",
+	"outcome":           "What became of it: created, changed or unchanged.",
+	"Problem.outcome":   "unknown if nobody can tell yet whether the request was carried out; the same Idempotency-Key settles it.",
+	"differs":           "What is different now, a line each.",
+	"before":            "As it was; null or absent if it was not there.",
+	"after":             "As it is now; null or absent if it is not there.",
+	"config_version":    "The version of the whole configuration after this.",
+
+	// Problems and operations.
+	"type":     "A URI that names the kind of problem.",
+	"title":    "What is wrong in general.",
+	"status":   "The HTTP status.",
+	"detail":   "What is wrong this time, or the rule that is broken.",
+	"code":     "The kind of problem for programs. Codes are stable.",
+	"errors":   "Every field that breaks a rule.",
+	"field":    "The field, as the caller wrote it: charges[1].cost.",
+	"alive":    "True.",
+	"ready":    "Whether this instance should get requests.",
+	"faults":   "Why it is not ready.",
+	"warnings": "What someone should look at.",
+}
+
+// A parameter is a parameter of a path, a query or a header; "operation.name" where
+// one operation has its own meaning of the name.
+type parameterWords struct {
+	description string
+	schema      object
+}
+
+var parameters = map[string]parameterWords{
+	"tenant": {"The tenant's id, percent-encoded.", object{"type": "string", "minLength": 1}},
+	"seq":    {"The number of the entry.", object{"type": "integer", "minimum": 1}},
+	"meter":  {"The name of a meter.", object{"type": "string"}},
+	"plan":   {"The name of a plan.", object{"type": "string"}},
+	"key":    {"The key's id.", object{"type": "string"}},
+
+	"limit":      {"How many at most on this page.", object{"type": "integer", "minimum": 1, "maximum": pageMax, "default": pageDefault}},
+	"cursor":     {"The next_cursor of the page before, of this same list.", object{"type": "string"}},
+	"from":       {"From this instant on.", object{"type": "string", "format": "date-time"}},
+	"until":      {"Before this instant.", object{"type": "string", "format": "date-time"}},
+	"to":         {"Before this instant.", object{"type": "string", "format": "date-time"}},
+	"order":      {"asc is by time, desc the newest first.", object{"type": "string", "enum": []string{"asc", "desc"}, "default": "asc"}},
+	"subject":    {"Only of this subject.", object{"type": "string"}},
+	"kind":       {"Only entries of this kind.", object{"type": "string", "enum": entryKinds}},
+	"limit_name": {"Only of this limit.", object{"type": "string"}},
+	"reason":     {"Only with this reason.", object{"type": "string", "enum": reasons}},
+
+	"limits.subject":          {"Limits that count per subject are included with one.", object{"type": "string"}},
+	"denialCounts.limit_name": {"Only those that this limit denied; * for every limit.", object{"type": "string"}},
+	"deny_status": {"The status of a denial: 200 for callers that prefer allowed: false.", object{
+		"type": "string", "enum": []string{"200", "429"}, "default": "429",
+	}},
+	idempotencyKeyHeader: {"Makes a retry safe; bare or as a quoted string, 1 to 255 bytes.", object{"type": "string"}},
+}
+
+// A headerWords describes a header field of answers.
+type headerWords struct {
+	description string
+	schema      object
+	example     any
+}
+
+var headers = map[string]headerWords{
+	"RateLimit":             {"What is left of each limit that can deny, and the seconds until it is whole again (structured field).", object{"type": "string"}, `"hourly";r=969;t=3600, "burst";r=99;t=1`},
+	"RateLimit-Policy":      {"The limits that can deny: quota and seconds of the window.", object{"type": "string"}, `"hourly";q=1000;w=3600, "burst";q=100;w=10`},
+	"X-RateLimit-Limit":     {"The tightest limit.", object{"type": "integer"}, 100},
+	"X-RateLimit-Remaining": {"What is left of it.", object{"type": "integer"}, 99},
+	"X-RateLimit-Reset":     {"Seconds until it is whole again.", object{"type": "integer"}, 1},
+	"Retry-After":           {"Whole seconds to wait, rounded up, at least 1. Only where waiting helps.", object{"type": "integer", "minimum": 1}, 2},
+	"Cache-Control":         {"no-store.", object{"type": "string"}, "no-store"},
+	"Idempotent-Replayed":   {"true if this is the answer that an earlier request with the same key got.", object{"type": "string"}, "true"},
+	"WWW-Authenticate":      {"How to authenticate.", object{"type": "string"}, challenge},
+}
