@@ -86,14 +86,26 @@ func newService(t *testing.T, edit ...func(*Config)) *service {
 	return newServiceOn(t, pgtest.New(t), 0, edit...)
 }
 
+// newEmptyService is newService without a configuration.
+func newEmptyService(t *testing.T) *service {
+	t.Helper()
+	return startService(t, pgtest.New(t), 0)
+}
+
 // newServiceOn is newService on a given database, with the engine's deadline; 0 is the
 // engine's own.
 func newServiceOn(t *testing.T, db *pgtest.DB, deadline time.Duration, edit ...func(*Config)) *service {
 	t.Helper()
+	s := startService(t, db, deadline, edit...)
+	s.apply(testConfig)
+	return s
+}
+
+func startService(t *testing.T, db *pgtest.DB, deadline time.Duration, edit ...func(*Config)) *service {
+	t.Helper()
 	db.SetClock(t, startOfTest)
 	pool := db.Service(t)
 	s := &service{t: t, db: db, store: catalog.NewStore(pool), logs: &lockedBuffer{}, tokens: map[string]string{}}
-	s.apply(testConfig)
 	log := textLogger(s.logs)
 	registry := prometheus.NewRegistry()
 	engine, err := quota.NewEngine(quota.Config{
