@@ -96,7 +96,7 @@ func (s *server) start(ctx context.Context) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	s.handler, err = api.New(api.Config{
-		Engine: s.engine, Ledger: ledger.NewStore(s.pool), Catalog: s.catalog,
+		Engine: s.engine, Ledger: ledger.NewStore(s.pool), Explainer: quota.NewExplainer(s.pool, s.catalog), Catalog: s.catalog,
 		Keys: catalog.NewAuthenticator(catalog.NewStore(s.keyPool), time.Now),
 		Log:  s.config.Log, Metrics: registry, NoXRateLimit: s.config.NoXRateLimit,
 	})

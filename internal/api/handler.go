@@ -23,13 +23,14 @@ import (
 
 // Config is what a [Handler] is made of.
 type Config struct {
-	Engine  *quota.Engine
-	Ledger  *ledger.Store
-	Denials *quota.DenialStore
-	Catalog *catalog.Store
-	Keys    *catalog.Authenticator
-	Log     *slog.Logger
-	Metrics *prometheus.Registry // gets the HTTP metrics and is served at /metrics
+	Engine    *quota.Engine
+	Ledger    *ledger.Store
+	Denials   *quota.DenialStore
+	Explainer *quota.Explainer
+	Catalog   *catalog.Store
+	Keys      *catalog.Authenticator
+	Log       *slog.Logger
+	Metrics   *prometheus.Registry // gets the HTTP metrics and is served at /metrics
 
 	NoXRateLimit bool             // leave the X-RateLimit fields out
 	NewID        func() uuid.UUID // names a problem; random if nil

@@ -94,7 +94,7 @@ func TestDatabaseGoneIs503(t *testing.T) {
 		}
 		r := request{
 			method: rt.Method, token: tokens[rt.Scope],
-			path: strings.NewReplacer("{tenant}", "acme", "{key}", "000000000000").Replace(matrixParams.Replace(rt.Pattern)),
+			path: strings.NewReplacer("{tenant}", "acme", "{key}", "000000000000").Replace(matrixParams.Replace(rt.Pattern)) + matrixQueries[rt.Pattern],
 			body: strings.ReplaceAll(matrixBodies[rt.Method+" "+rt.Pattern], "{tenant}", "acme"),
 		}
 		a := s.do(r)

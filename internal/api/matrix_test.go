@@ -18,6 +18,11 @@ var matrixBodies = map[string]string{
 	"POST /v1/keys":            `{"scopes":["read"]}`,
 }
 
+// matrixQueries are what a route's query must have.
+var matrixQueries = map[string]string{
+	"/v1/tenants/{tenant}/explain": "?seq=1",
+}
+
 // matrixParams fills the parameters of a pattern, all but {tenant}.
 var matrixParams = strings.NewReplacer("{meter}", "api.calls", "{plan}", "pro", "{seq}", "1")
 
@@ -124,7 +129,7 @@ func (s *service) matrixRequest(rt Route, tenant, token string) request {
 	if rt.Method == http.MethodPut && tenant == "nobody" {
 		tenant = "newcomer" // nobody stays unknown
 	}
-	path := strings.ReplaceAll(matrixParams.Replace(rt.Pattern), "{tenant}", tenant)
+	path := strings.ReplaceAll(matrixParams.Replace(rt.Pattern), "{tenant}", tenant) + matrixQueries[rt.Pattern]
 	if strings.Contains(path, "{key}") {
 		key, _ := s.newKey(catalog.KeySpec{Scopes: []catalog.KeyScope{catalog.KeyRead}})
 		path = strings.ReplaceAll(path, "{key}", key.ID)

@@ -14,6 +14,9 @@ const consumeText = "Decides and, if it is allowed, charges, in one commit. Give
 const batchText = "Up to 1,000 requests, each decided as if it had been sent alone and in their order; they are no unit. " +
 	"Each result has the status and the body that the request alone would have got."
 
+const explainText = "Names the plan version, and for each limit what it had used just before, counted again from the entries, and the sum that was compared. " +
+	"Give seq, the number of an entry, or request_id, which also finds denials that are kept. An allowed request is found by its id within 2 minutes of the instant that the id holds."
+
 const denialsText = "The newest 1,000 denials of a tenant are kept, for 35 days, with the whole answer. They are written in the background within a second, " +
 	"by the asked instance at once. A crash may lose the last second; nothing is billed by them."
 
@@ -134,6 +137,21 @@ var glossary = map[string]string{
 	"minute":              "The minute that is counted, by its start.",
 	"limit_name":          "The limit that denied; absent where whole requests are counted.",
 
+	// Explanations.
+	"Explain":               "A decision taken apart.",
+	"LimitExplanation":      "What one limit compared.",
+	"EdgeExplain":           "The running total just before a window's first instant.",
+	"Explanation.entries":   "The entries that an allowed request made.",
+	"Explain.entries":       "The entries that an allowed request made.",
+	"Explanation.after_seq": "The newest entry before it; 0 for none.",
+	"consistent":            "Whether everything counted again is what was said then.",
+	"text":                  "The same in words.",
+	"fits":                  "Whether used + held + cost is at most the limit.",
+	"counted":               "What the entries before it had used, counted again; absent where it cannot be.",
+	"total_before":          "The meter's running total just before the request.",
+	"edges":                 "The instants from which the window counts, and the running total just before each: the difference was used.",
+	"EdgeExplain.total":     "The running total just before that instant.",
+
 	// Configuration.
 	"meters":            "The meters, by name.",
 	"plans":             "The plans, by name.",
@@ -183,11 +201,12 @@ type parameterWords struct {
 }
 
 var parameters = map[string]parameterWords{
-	"tenant": {"The tenant's id, percent-encoded.", object{"type": "string", "minLength": 1}},
-	"seq":    {"The number of the entry.", object{"type": "integer", "minimum": 1}},
-	"meter":  {"The name of a meter.", object{"type": "string"}},
-	"plan":   {"The name of a plan.", object{"type": "string"}},
-	"key":    {"The key's id.", object{"type": "string"}},
+	"tenant":     {"The tenant's id, percent-encoded.", object{"type": "string", "minLength": 1}},
+	"seq":        {"The number of an entry.", object{"type": "integer", "minimum": 1}},
+	"request_id": {"The id of a decision.", object{"type": "string", "format": "uuid"}},
+	"meter":      {"The name of a meter.", object{"type": "string"}},
+	"plan":       {"The name of a plan.", object{"type": "string"}},
+	"key":        {"The key's id.", object{"type": "string"}},
 
 	"limit":      {"How many at most on this page.", object{"type": "integer", "minimum": 1, "maximum": pageMax, "default": pageDefault}},
 	"cursor":     {"The next_cursor of the page before, of this same list.", object{"type": "string"}},

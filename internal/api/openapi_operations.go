@@ -186,6 +186,12 @@ var operations = map[string]operation{
 		id: "entry", tag: "audit", summary: "One entry",
 		answer: entryBody{}, answers: "The entry.", codes: []code{codeNotFound},
 	},
+	"GET /v1/tenants/{tenant}/explain": {
+		id: "explain", tag: "audit", summary: "Why a request was allowed or denied",
+		description: explainText,
+		query:       []string{"seq", "request_id"}, answer: explainBody{}, answers: "The decision, counted again.",
+		codes: []code{codeTenantNotFound, codeNotFound},
+	},
 	"GET /v1/tenants/{tenant}/denials": {
 		id: "denials", tag: "audit", summary: "The last denials, with their reasons",
 		description: denialsText,

@@ -56,6 +56,7 @@ func (h *Handler) routes() []Route {
 		{get, "/v1/tenants/{tenant}/limits", catalog.KeyRead, TenancyPath, 0, h.limits},
 		{get, "/v1/tenants/{tenant}/entries", catalog.KeyAudit, TenancyPath, readTimeout, h.entries},
 		{get, "/v1/tenants/{tenant}/entries/{seq}", catalog.KeyAudit, TenancyPath, readTimeout, h.entry},
+		{get, "/v1/tenants/{tenant}/explain", catalog.KeyAudit, TenancyPath, readTimeout, h.explain},
 		{get, "/v1/tenants/{tenant}/denials", catalog.KeyAudit, TenancyPath, readTimeout, h.denials},
 		{get, "/v1/tenants/{tenant}/denials/counts", catalog.KeyAudit, TenancyPath, readTimeout, h.denialCounts},
 

@@ -270,15 +270,17 @@ func (l *denialLog) prune(ctx context.Context, r *runner) error {
 
 // A Denial is a request that was denied, as it was answered.
 type Denial struct {
-	At          time.Time
-	RequestID   uuid.UUID
-	AfterSeq    int64 // the tenant's newest entry then; 0 for none
-	Plan        string
-	PlanVersion int32
-	Reason      Reason
-	Subject     string   // "" for none
-	LimitNames  []string // that denied
-	Decision    Decision
+	At        time.Time
+	RequestID uuid.UUID
+	AfterSeq  int64 // the tenant's newest entry then; 0 for none
+
+	PlanVersionID int64
+	Plan          string
+	PlanVersion   int32
+	Reason        Reason
+	Subject       string   // "" for none
+	LimitNames    []string // that denied
+	Decision      Decision
 }
 
 // A DenialCount is how many requests were denied in a minute. LimitName "" counts each

@@ -2,7 +2,6 @@ package quota
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -259,14 +258,7 @@ func (r *runner) rulesFor(snapshot *catalog.Snapshot, f facts) (*rules, error) {
 	if have, ok := r.compiled[key]; ok {
 		return have, nil
 	}
-	var past []catalog.PastCalendar
-	if f.calendarPast != "" {
-		if err := json.Unmarshal([]byte(f.calendarPast), &past); err != nil {
-			return nil, fmt.Errorf("read earlier calendars: %w", err)
-		}
-	}
-	tenant := catalog.Tenant{Timezone: f.timezone, BillingAnchor: f.billingAnchor}
-	calendar, err := NewCalendar(tenant, past, time.LoadLocation)
+	calendar, err := f.calendar()
 	if err != nil {
 		return nil, err
 	}

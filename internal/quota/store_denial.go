@@ -191,7 +191,7 @@ type DenialQuery struct {
 // index: account_tenant_unique, then denial_pkey backwards within the tenant, which has
 // about a thousand rows at most. lock: none.
 const denialsSQL = `
-select d.at, d.request_id, d.after_seq, p.plan, p.version, d.reason, coalesce(d.subject, ''), d.limit_names, d.decision
+select d.at, d.request_id, d.after_seq, d.plan_version_id, p.plan, p.version, d.reason, coalesce(d.subject, ''), d.limit_names, d.decision
 from quotad.account a
 cross join lateral (
   select d.*
@@ -230,7 +230,7 @@ func (s *DenialStore) Denials(ctx context.Context, q DenialQuery) ([]Denial, err
 	denials, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Denial, error) {
 		var d Denial
 		var decision []byte
-		err := row.Scan(&d.At, &d.RequestID, &d.AfterSeq, &d.Plan, &d.PlanVersion, &d.Reason, &d.Subject, &d.LimitNames,
+		err := row.Scan(&d.At, &d.RequestID, &d.AfterSeq, &d.PlanVersionID, &d.Plan, &d.PlanVersion, &d.Reason, &d.Subject, &d.LimitNames,
 			&decision)
 		if err == nil {
 			err = json.Unmarshal(decision, &d.Decision)

@@ -1,0 +1,359 @@
+package quota
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
+)
+
+// An Explanation is a decision taken apart: what every limit had used, counted again
+// from the ledger as it was just before, and the sum that was compared.
+type Explanation struct {
+	Tenant      string             `json:"tenant"`
+	Subject     string             `json:"subject,omitempty"`
+	RequestID   uuid.UUID          `json:"request_id"`
+	At          time.Time          `json:"at"`
+	Allowed     bool               `json:"allowed"`
+	Reason      Reason             `json:"reason,omitempty"`
+	Plan        string             `json:"plan"`
+	PlanVersion int32              `json:"plan_version"`
+	AfterSeq    int64              `json:"after_seq"` // the newest entry before it; 0 for none
+	Limits      []LimitExplanation `json:"limits"`
+	Consistent  bool               `json:"consistent"` // everything counted again is what was said then
+	Text        string             `json:"text"`
+
+	Entries []ledger.Entry `json:"-"` // of an allowed request
+}
+
+// A LimitExplanation is what one limit compared.
+type LimitExplanation struct {
+	Name      string            `json:"name"`
+	Meter     string            `json:"meter"`
+	Algorithm catalog.Algorithm `json:"algorithm"`
+	Scope     catalog.Scope     `json:"scope"`
+	Mode      catalog.Mode      `json:"mode"`
+	Unlimited bool              `json:"unlimited,omitempty"`
+	Limit     *int64            `json:"limit,omitempty"` // units; nil if unlimited
+	Used      int64             `json:"used"`            // units, as the decision said
+	Held      int64             `json:"held"`            // units
+	Cost      int64             `json:"cost"`            // units
+	Fits      bool              `json:"fits"`
+
+	// Counted is what was used by the entries before: what Used has to be. Nil where
+	// it cannot be counted.
+	Counted *int64 `json:"counted,omitempty"`
+	// Total is the meter's running total just before, and Edges what it was where each
+	// window began: windows count the difference.
+	Total *int64        `json:"total_before,omitempty"`
+	Edges []EdgeExplain `json:"edges,omitempty"`
+	Text  string        `json:"text"`
+}
+
+// An EdgeExplain is the running total just before a window's first instant.
+type EdgeExplain struct {
+	At    time.Time `json:"at"`
+	Total int64     `json:"total"`
+}
+
+// An Explainer explains decisions from the ledger and the kept denials. It decides
+// nothing and is safe for concurrent use.
+type Explainer struct {
+	db      ledger.Querier
+	catalog *catalog.Store
+	ledger  *ledger.Store
+	denials *DenialStore
+}
+
+// NewExplainer returns an explainer that reads from db.
+func NewExplainer(db ledger.Querier, store *catalog.Store) *Explainer {
+	return &Explainer{db: db, catalog: store, ledger: ledger.NewStore(db), denials: NewDenialStore(db)}
+}
+
+// Entry explains the request that an entry is of. It returns [ledger.ErrNotFound] if
+// there is no such entry.
+func (x *Explainer) Entry(ctx context.Context, tenant string, seq int64) (Explanation, error) {
+	entries, err := x.ledger.Entries(ctx, ledger.EntryQuery{
+		Tenant: tenant, AfterSeq: max(0, seq-ChargesMax), Limit: 2 * ChargesMax,
+	})
+	if err != nil {
+		return Explanation{}, fmt.Errorf("explain entry %d: %w", seq, err)
+	}
+	at := slices.IndexFunc(entries, func(e ledger.Entry) bool { return e.Seq == seq })
+	if at < 0 {
+		return Explanation{}, ledger.ErrNotFound
+	}
+	id := entries[at].RequestID
+	entries = slices.DeleteFunc(entries, func(e ledger.Entry) bool { return e.RequestID != id })
+	return x.entries(ctx, tenant, entries)
+}
+
+// Request explains a request by its id: a denial that is kept, or entries from about
+// the instant that the id holds. It returns [ledger.ErrNotFound] if there is neither.
+func (x *Explainer) Request(ctx context.Context, tenant string, id uuid.UUID) (Explanation, error) {
+	denial, err := x.denials.Denial(ctx, tenant, id)
+	if err == nil {
+		return x.denial(ctx, tenant, &denial)
+	}
+	if !errors.Is(err, ErrDenialNotFound) {
+		return Explanation{}, fmt.Errorf("explain request %s: %w", id, err)
+	}
+	if id.Version() != 7 {
+		return Explanation{}, ledger.ErrNotFound
+	}
+	seconds, nanos := id.Time().UnixTime()
+	seq, err := x.ledger.RequestSeq(ctx, tenant, id, time.Unix(seconds, nanos))
+	if err != nil {
+		return Explanation{}, fmt.Errorf("explain request %s: %w", id, err)
+	}
+	return x.Entry(ctx, tenant, seq)
+}
+
+// entries explains an allowed request by its entries.
+func (x *Explainer) entries(ctx context.Context, tenant string, entries []ledger.Entry) (Explanation, error) {
+	first := &entries[0]
+	out := Explanation{
+		Tenant: tenant, Subject: first.Subject, RequestID: first.RequestID, At: first.At, Allowed: true,
+		Plan: first.Plan, PlanVersion: first.PlanVersion, AfterSeq: first.Seq - 1, Entries: entries, Consistent: true,
+	}
+	rules, account, err := x.rules(ctx, tenant, first.PlanVersionID)
+	if err != nil {
+		return out, err
+	}
+	var asked []askedLimit
+	for i := range entries {
+		e := &entries[i]
+		limits := rules.byMeter[e.Meter]
+		if len(limits) != len(e.LimitsUsed) {
+			return out, fmt.Errorf("entry %d says what %d limits had used; its plan version has %d", e.Seq, len(e.LimitsUsed), len(limits))
+		}
+		for n, l := range limits {
+			asked = append(asked, askedLimit{
+				limit: l, used: e.LimitsUsed[n], cost: e.Units, subjectID: scopedTo(l, e.SubjectID), beforeSeq: e.Seq,
+			})
+		}
+	}
+	return out, x.finish(ctx, &out, account.tenantID, asked)
+}
+
+// denial explains a kept denial.
+func (x *Explainer) denial(ctx context.Context, tenant string, d *Denial) (Explanation, error) {
+	out := Explanation{
+		Tenant: tenant, Subject: d.Subject, RequestID: d.RequestID, At: d.At, Reason: d.Reason,
+		Plan: d.Plan, PlanVersion: d.PlanVersion, AfterSeq: d.AfterSeq, Consistent: true,
+	}
+	rules, account, err := x.rules(ctx, tenant, d.PlanVersionID)
+	if err != nil {
+		return out, err
+	}
+	subjectID, err := subjectID(ctx, x.db, account.tenantID, d.Subject)
+	if err != nil {
+		return out, err
+	}
+	var asked []askedLimit
+	for i := range d.Decision.Limits {
+		said := &d.Decision.Limits[i]
+		n := slices.IndexFunc(rules.byMeter[said.Meter], func(l *limit) bool { return l.Name == said.Name })
+		if n < 0 {
+			return out, fmt.Errorf("the denial names limit %q, which its plan version does not have", said.Name)
+		}
+		l := rules.byMeter[said.Meter][n]
+		asked = append(asked, askedLimit{
+			limit: l, used: said.Used, held: said.Held, cost: d.Decision.cost(said.Meter),
+			subjectID: scopedTo(l, subjectID), beforeSeq: d.AfterSeq + 1, denied: said.Violated,
+		})
+	}
+	return out, x.finish(ctx, &out, account.tenantID, asked)
+}
+
+// cost is what the decision was about on a meter.
+func (d *Decision) cost(meter string) int64 {
+	for _, c := range d.Charges {
+		if c.Meter == meter {
+			return c.Cost
+		}
+	}
+	return 0
+}
+
+// scopedTo is the subject whose units a limit counts; 0 for the whole tenant.
+func scopedTo(l *limit, subjectID int64) int64 {
+	if l.Scope == catalog.ScopeSubject {
+		return subjectID
+	}
+	return 0
+}
+
+// rules returns the rules of a plan version under the tenant's calendars.
+func (x *Explainer) rules(ctx context.Context, tenant string, versionID int64) (*rules, facts, error) {
+	account, err := accountFacts(ctx, x.db, tenant)
+	if err != nil {
+		return nil, facts{}, err
+	}
+	plan, err := x.catalog.PlanVersion(ctx, x.db, versionID)
+	if err != nil {
+		return nil, facts{}, err
+	}
+	calendar, err := account.calendar()
+	if err != nil {
+		return nil, facts{}, err
+	}
+	return compilePlan(plan, calendar), account, nil
+}
+
+// askedLimit is a limit that was asked, and what the decision said of it.
+type askedLimit struct {
+	limit      *limit
+	used, held int64
+	cost       int64
+	subjectID  int64
+	beforeSeq  int64 // only entries before this one count
+	denied     bool
+}
+
+// finish counts every limit again and says how the sums came out.
+func (x *Explainer) finish(ctx context.Context, out *Explanation, tenantID int64, asked []askedLimit) error {
+	past, err := x.past(ctx, tenantID, out.At, asked)
+	if err != nil {
+		return err
+	}
+	out.Limits = make([]LimitExplanation, len(asked))
+	for i := range asked {
+		out.Limits[i] = asked[i].explain(out.At, past[i])
+		l := &out.Limits[i]
+		if l.Counted != nil && *l.Counted != l.Used {
+			out.Consistent = false
+		}
+		if out.Allowed && l.Mode == catalog.ModeEnforce && !l.Fits || asked[i].denied && l.Fits {
+			out.Consistent = false
+		}
+	}
+	out.Text = out.sentence()
+	return nil
+}
+
+// past reads, for each limit that is a window, the running total just before and at the
+// window's edges; nil for the others.
+func (x *Explainer) past(ctx context.Context, tenantID int64, at time.Time, asked []askedLimit) ([][]ledger.PastTotal, error) {
+	var queries []ledger.PastQuery
+	for i := range asked {
+		for _, edge := range asked[i].edges(at) {
+			queries = append(queries, ledger.PastQuery{
+				TenantID: tenantID, Meter: asked[i].limit.Meter, SubjectID: asked[i].subjectID, At: at,
+				BeforeSeq: asked[i].beforeSeq, Edge: edge,
+			})
+		}
+	}
+	totals, err := x.ledger.PastTotals(ctx, queries)
+	if err != nil {
+		return nil, err
+	}
+	past := make([][]ledger.PastTotal, len(asked))
+	for i := range asked {
+		n := len(asked[i].edges(at))
+		past[i], totals = totals[:n], totals[n:]
+	}
+	return past, nil
+}
+
+// edges are the instants that a window counts from, behind a zero one for the total
+// itself; none for a limit that keeps a level.
+func (a *askedLimit) edges(at time.Time) []time.Time {
+	if a.limit.Algorithm.KeepsLevel() {
+		return nil
+	}
+	edges := []time.Time{{}}
+	for _, edge := range a.limit.rule.Edges(at.UnixMicro()) {
+		edges = append(edges, time.UnixMicro(edge.AtMicros).UTC())
+	}
+	return edges
+}
+
+// explain says what one limit compared.
+func (a *askedLimit) explain(at time.Time, past []ledger.PastTotal) LimitExplanation {
+	l := a.limit
+	out := LimitExplanation{
+		Name: l.Name, Meter: l.Meter, Algorithm: l.Algorithm, Scope: l.Scope, Mode: l.Mode, Unlimited: l.Unlimited,
+		Used: a.used, Held: a.held, Cost: a.cost, Fits: l.admits(a.used, a.held, a.cost),
+	}
+	if !l.Unlimited {
+		out.Limit = &l.units
+	}
+	if len(past) > 0 {
+		view := View{NowMicros: at.UnixMicro(), Total: past[0].Total}
+		out.Total = &past[0].Total
+		for i, edge := range a.edges(at)[1:] {
+			before := past[i+1]
+			if !before.Found { // no entry since: everything was used before
+				before.Total = view.Total
+			}
+			view.Before = append(view.Before, before.Total)
+			out.Edges = append(out.Edges, EdgeExplain{At: edge, Total: before.Total})
+		}
+		counted := l.rule.Used(view)
+		out.Counted = &counted
+	}
+	out.Text = out.sum(l.blocked)
+	return out
+}
+
+// sum reads "998 used + 1 asked = 999, at most 1000: fits".
+func (l *LimitExplanation) sum(blocked bool) string {
+	text := fmt.Sprintf("%d used", l.Used)
+	if l.Held > 0 {
+		text += fmt.Sprintf(" + %d held", l.Held)
+	}
+	text += fmt.Sprintf(" + %d asked = %d", l.Cost, l.Used+l.Held+l.Cost)
+	switch {
+	case blocked:
+		return "its limit or its rate is 0: blocked"
+	case l.Cost == 0:
+		return text + ": a cost of 0 fits"
+	case l.Unlimited:
+		return text + ", unlimited: fits"
+	case l.Fits:
+		return text + fmt.Sprintf(", at most %d: fits", *l.Limit)
+	default:
+		return text + fmt.Sprintf(", at most %d: does not fit", *l.Limit)
+	}
+}
+
+// sentence says in one line how it came out.
+func (x *Explanation) sentence() string {
+	var over []string
+	for i := range x.Limits {
+		if l := &x.Limits[i]; !l.Fits && l.Mode == catalog.ModeEnforce {
+			over = append(over, l.Name)
+		}
+	}
+	text := "Allowed: it fitted every limit on its meters."
+	switch {
+	case !x.Allowed && len(over) > 0:
+		text = fmt.Sprintf("Denied (%s): it did not fit %s.", x.Reason, strings.Join(over, ", "))
+	case !x.Allowed:
+		text = fmt.Sprintf("Denied (%s).", x.Reason)
+	}
+	if !x.Consistent {
+		text += " Counted again from the ledger, this does not come out: run quotad verify."
+	}
+	return text
+}
+
+// calendar returns the calendars of a tenant, the present and the past ones.
+func (f *facts) calendar() (*Calendar, error) {
+	var past []catalog.PastCalendar
+	if f.calendarPast != "" {
+		if err := json.Unmarshal([]byte(f.calendarPast), &past); err != nil {
+			return nil, fmt.Errorf("read earlier calendars: %w", err)
+		}
+	}
+	return NewCalendar(catalog.Tenant{Timezone: f.timezone, BillingAnchor: f.billingAnchor}, past, time.LoadLocation)
+}

@@ -1,0 +1,62 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/ledger"
+)
+
+// index: account_tenant_unique. lock: none.
+const accountFactsSQL = `
+select a.tenant_id, a.plan, a.timezone, a.billing_anchor, coalesce(a.calendar_past::text, '')
+from quotad.account a
+where a.tenant = $1`
+
+// accountFacts returns what is known of a tenant, or [ledger.ErrNotFound].
+func accountFacts(ctx context.Context, db ledger.Querier, tenant string) (facts, error) {
+	rows, err := db.Query(ctx, accountFactsSQL, tenant)
+	if err != nil {
+		return facts{}, fmt.Errorf("read account: %w", err)
+	}
+	f, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (facts, error) {
+		var f facts
+		err := row.Scan(&f.tenantID, &f.plan, &f.timezone, &f.billingAnchor, &f.calendarPast)
+		return f, err
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return facts{}, ledger.ErrNotFound
+	case err != nil:
+		return facts{}, fmt.Errorf("read account: %w", err)
+	}
+	return f, nil
+}
+
+// index: subject_unique. lock: none.
+const subjectIDSQL = `
+select s.subject_id
+from quotad.subject s
+where s.tenant_id = $1 and s.subject = $2`
+
+// subjectID returns the number of a subject: 0 without one, -1 for one that has no entry.
+func subjectID(ctx context.Context, db ledger.Querier, tenantID int64, subject string) (int64, error) {
+	if subject == "" {
+		return 0, nil
+	}
+	rows, err := db.Query(ctx, subjectIDSQL, tenantID, subject)
+	if err != nil {
+		return 0, fmt.Errorf("read subject: %w", err)
+	}
+	id, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return -1, nil
+	case err != nil:
+		return 0, fmt.Errorf("read subject: %w", err)
+	}
+	return id, nil
+}
