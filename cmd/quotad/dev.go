@@ -21,10 +21,11 @@ const (
 // devCmd runs the whole product with demo data on a private PostgreSQL. When it ends
 // nothing is left running, and nothing on disk unless Data was given.
 type devCmd struct {
-	Logging logFlags `embed:""`
-	Listen  string   `name:"listen" default:"127.0.0.1:8080" env:"QUOTAD_LISTEN" help:"Host and port to listen on; port 0 picks a free one."`
-	Data    string   `name:"data" placeholder:"DIR" help:"Keep the data in this directory, and go on with it next time."`
-	JSON    bool     `name:"json" help:"Print one JSON object with url, admin_key and tenant instead of the text."`
+	Logging logFlags    `embed:""`
+	Headers headerFlags `embed:""`
+	Listen  string      `name:"listen" default:"127.0.0.1:8080" env:"QUOTAD_LISTEN" help:"Host and port to listen on; port 0 picks a free one."`
+	Data    string      `name:"data" placeholder:"DIR" help:"Keep the data in this directory, and go on with it next time."`
+	JSON    bool        `name:"json" help:"Print one JSON object with url, admin_key and tenant instead of the text."`
 }
 
 // Run serves until a signal, then takes everything down.
@@ -49,7 +50,7 @@ func (cmd devCmd) Run(ctx context.Context, s *streams) (err error) {
 	}
 	service := owner.Copy()
 	service.User = devLogin
-	server, err := startServer(ctx, serverConfig{Listen: cmd.Listen, Database: service, Log: log})
+	server, err := startServer(ctx, serverConfig{Listen: cmd.Listen, Database: service, Log: log, Headers: cmd.Headers.headers()})
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}

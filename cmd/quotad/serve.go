@@ -10,17 +10,18 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/quotad/quotad/internal/api"
 	"github.com/quotad/quotad/migrations"
 )
 
 // serveCmd runs one instance. Any number may run on one database.
 type serveCmd struct {
-	Database     databaseFlags `embed:""`
-	Logging      logFlags      `embed:""`
-	Listen       string        `name:"listen" default:"127.0.0.1:8080" env:"QUOTAD_LISTEN" help:"Host and port to listen on; port 0 picks a free one."`
-	NoXRateLimit bool          `name:"no-x-ratelimit" env:"QUOTAD_NO_X_RATELIMIT" help:"Leave out the X-RateLimit header fields; RateLimit and RateLimit-Policy stay."`
-	DrainDelay   time.Duration `name:"drain-delay" default:"0s" env:"QUOTAD_DRAIN_DELAY" help:"How long to go on serving, with /readyz at 503, after a signal to stop."`
-	DrainMax     time.Duration `name:"drain-max" default:"30s" env:"QUOTAD_DRAIN_MAX" help:"How long requests under way may take before they are cut off."`
+	Database   databaseFlags `embed:""`
+	Logging    logFlags      `embed:""`
+	Listen     string        `name:"listen" default:"127.0.0.1:8080" env:"QUOTAD_LISTEN" help:"Host and port to listen on; port 0 picks a free one."`
+	Headers    headerFlags   `embed:""`
+	DrainDelay time.Duration `name:"drain-delay" default:"0s" env:"QUOTAD_DRAIN_DELAY" help:"How long to go on serving, with /readyz at 503, after a signal to stop."`
+	DrainMax   time.Duration `name:"drain-max" default:"30s" env:"QUOTAD_DRAIN_MAX" help:"How long requests under way may take before they are cut off."`
 }
 
 // Run serves until a signal or a failure.
@@ -31,7 +32,7 @@ func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
 	}
 	log := cmd.Logging.logger(s.Err)
 	server, err := startServer(ctx, serverConfig{
-		Listen: cmd.Listen, Database: config, Log: log, NoXRateLimit: cmd.NoXRateLimit, DrainDelay: cmd.DrainDelay,
+		Listen: cmd.Listen, Database: config, Log: log, Headers: cmd.Headers.headers(), DrainDelay: cmd.DrainDelay,
 	})
 	if err != nil {
 		return err
@@ -49,6 +50,17 @@ func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// headerFlags say which rate limit header fields answers carry beside RateLimit and
+// RateLimit-Policy.
+type headerFlags struct {
+	XRateLimit    string `name:"x-ratelimit" default:"delta" enum:"delta,epoch,off" env:"QUOTAD_X_RATELIMIT" help:"X-RateLimit header fields: resets as seconds from now (delta) or since 1970 (epoch), or off."`
+	OpenAIHeaders bool   `name:"openai-headers" env:"QUOTAD_OPENAI_HEADERS" help:"Also send the x-ratelimit-*-requests and -tokens fields and Retry-After-Ms that OpenAI's clients read."`
+}
+
+func (f headerFlags) headers() api.Headers {
+	return api.Headers{XRateLimit: api.XRateLimit(f.XRateLimit), OpenAI: f.OpenAIHeaders}
 }
 
 // openServicePool connects and refuses a database or a login that must not serve.

@@ -34,11 +34,11 @@ const (
 
 // serverConfig is what a server is started with.
 type serverConfig struct {
-	Listen       string          // host:port; port 0 picks a free one
-	Database     *pgx.ConnConfig // the service login
-	Log          *slog.Logger
-	NoXRateLimit bool
-	DrainDelay   time.Duration // how long /readyz is 503 before connections are refused
+	Listen     string          // host:port; port 0 picks a free one
+	Database   *pgx.ConnConfig // the service login
+	Log        *slog.Logger
+	Headers    api.Headers
+	DrainDelay time.Duration // how long /readyz is 503 before connections are refused
 }
 
 // A server is one running instance: pool, engine, HTTP. Close must be called.
@@ -96,9 +96,10 @@ func (s *server) start(ctx context.Context) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	s.handler, err = api.New(api.Config{
-		Engine: s.engine, Ledger: ledger.NewStore(s.pool), Explainer: quota.NewExplainer(s.pool, s.catalog), Catalog: s.catalog,
+		Engine: s.engine, Ledger: ledger.NewStore(s.pool), Denials: quota.NewDenialStore(s.pool),
+		Explainer: quota.NewExplainer(s.pool, s.catalog), Catalog: s.catalog,
 		Keys: catalog.NewAuthenticator(catalog.NewStore(s.keyPool), time.Now),
-		Log:  s.config.Log, Metrics: registry, NoXRateLimit: s.config.NoXRateLimit,
+		Log:  s.config.Log, Metrics: registry, Headers: s.config.Headers,
 	})
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)

@@ -102,7 +102,7 @@ func (c *call) answer(d *quota.Decision, deniedStatus int) {
 	case d.Reason == quota.ReasonTenantSuspended:
 		// Whatever the limits have left, the next call will not get it.
 	default:
-		c.scratch = setRateLimit(header, c.scratch, d, !c.h.NoXRateLimit)
+		c.scratch = c.h.Headers.setRateLimit(header, c.scratch, d)
 	}
 	if d.Allowed {
 		c.out = appendDecision(c.out[:0], d)

@@ -139,20 +139,6 @@ func TestDeniedKeyMayBeUsedAgain(t *testing.T) {
 	}
 }
 
-func TestXRateLimitCanBeTurnedOff(t *testing.T) {
-	t.Parallel()
-	s := newService(t, func(c *Config) { c.NoXRateLimit = true })
-	a := s.consume(`{"tenant":"acme","meter":"api.calls"}`).want(t, 200)
-	for name := range a.header {
-		if strings.HasPrefix(name, "X-") {
-			t.Errorf("header field %s is there, want none of X-RateLimit", name)
-		}
-	}
-	if a.header.Get("RateLimit") == "" {
-		t.Error("RateLimit is gone too")
-	}
-}
-
 // All or nothing: what one meter denies the other is not charged for.
 func TestDeniedChargesChangeNothing(t *testing.T) {
 	t.Parallel()

@@ -66,6 +66,7 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 func appendLimit(b []byte, l *quota.LimitResult) []byte {
 	b = appendText(append(b, `{"name":`...), l.Name)
 	b = appendText(append(b, `,"meter":`...), l.Meter)
+	b = appendText(append(b, `,"unit":`...), l.Unit)
 	b = appendText(append(b, `,"algorithm":`...), string(l.Algorithm))
 	b = appendText(append(b, `,"scope":`...), string(l.Scope))
 	b = appendText(append(b, `,"mode":`...), string(l.Mode))

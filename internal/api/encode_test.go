@@ -133,7 +133,7 @@ func BenchmarkAnswer(b *testing.B) {
 		header := map[string][]string{}
 		b.ReportAllocs()
 		for b.Loop() {
-			scratch = setRateLimit(header, scratch, &d, true)
+			scratch = Headers{}.setRateLimit(header, scratch, &d)
 			out = appendDecision(out[:0], &d)
 		}
 	})

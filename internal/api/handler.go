@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -32,8 +33,17 @@ type Config struct {
 	Log       *slog.Logger
 	Metrics   *prometheus.Registry // gets the HTTP metrics and is served at /metrics
 
-	NoXRateLimit bool             // leave the X-RateLimit fields out
-	NewID        func() uuid.UUID // names a problem; random if nil
+	Headers Headers
+	NewID   func() uuid.UUID // names a problem; random if nil
+}
+
+// Validate reports what is missing or wrong.
+func (c Config) Validate() error {
+	if c.Engine == nil || c.Ledger == nil || c.Denials == nil || c.Explainer == nil || c.Catalog == nil || c.Keys == nil ||
+		c.Log == nil || c.Metrics == nil {
+		return errors.New("api: Engine, Ledger, Denials, Explainer, Catalog, Keys, Log and Metrics are required")
+	}
+	return c.Headers.Validate()
 }
 
 // A Handler serves the HTTP contract.
@@ -51,6 +61,9 @@ type Handler struct {
 
 // New makes a handler and registers its metrics.
 func New(config Config) (*Handler, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
 	metrics, err := newHTTPMetrics(config.Metrics)
 	if err != nil {
 		return nil, err

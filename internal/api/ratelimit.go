@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -10,63 +11,79 @@ import (
 	"github.com/quotad/quotad/internal/quota"
 )
 
-// The header dialect is here and nowhere else: the structured fields RateLimit-Policy
-// and RateLimit of draft-ietf-httpapi-ratelimit-headers, one member per limit that
-// can deny, and the older X-RateLimit trio for the tightest of them. Every value
-// comes from the one decision that the body shows too.
+// Headers says which dialects of rate limit fields answers carry beside RateLimit and
+// RateLimit-Policy, which they always do. The zero value is X-RateLimit with resets in
+// seconds from now.
+type Headers struct {
+	XRateLimit XRateLimit
+	OpenAI     bool // x-ratelimit-*-requests and -tokens, and Retry-After-Ms
+}
+
+// Validate reports a dialect that does not exist.
+func (h Headers) Validate() error {
+	if h.XRateLimit != "" && !slices.Contains(XRateLimits(), h.XRateLimit) {
+		return errors.New("headers: XRateLimit must be delta, epoch or off")
+	}
+	return nil
+}
 
 // rateLimitMembersMax bounds the fields: proxies refuse long header blocks.
 const rateLimitMembersMax = 16
 
-// Spelled as the draft and every client's documentation spell them, not in the
-// canonical form that Header.Set would make.
-const (
-	headerRateLimitPolicy = "RateLimit-Policy"
-	headerRateLimit       = "RateLimit"
-	headerXLimit          = "X-RateLimit-Limit"
-	headerXRemaining      = "X-RateLimit-Remaining"
-	headerXReset          = "X-RateLimit-Reset"
-)
-
-// setRateLimit sets the fields of a decision; none if no limit of it can deny.
-func setRateLimit(header http.Header, scratch []byte, d *quota.Decision, withX bool) []byte {
+// setRateLimit sets the fields of a decision; none if no limit of it can deny. Every
+// value comes from the one decision that the body shows too. Each dialect appends its
+// values to one text, which is cut once at the end: this is on the path of every
+// decision, and one allocation is enough for all of them.
+func (h Headers) setRateLimit(header http.Header, scratch []byte, d *quota.Decision) []byte {
 	var buffer [rateLimitMembersMax]*quota.LimitResult
 	limits := quoted(buffer[:0], d.Limits)
 	if len(limits) == 0 {
 		return scratch
 	}
-	// One string and one slice hold all values: this is on the path of every decision.
-	b := scratch[:0]
-	for i, l := range limits {
-		b = appendPolicy(b, i, l)
-	}
-	policyEnd := len(b)
-	for i, l := range limits {
-		b = appendState(b, i, l)
-	}
-	stateEnd := len(b)
+	w := fieldWriter{text: scratch[:0]}
+	w.draft(limits)
 	tight := slices.MinFunc(limits, tighter)
-	b = strconv.AppendInt(b, tight.Limit, 10)
-	limitEnd := len(b)
-	b = strconv.AppendInt(b, tight.Remaining, 10)
-	remainingEnd := len(b)
-	b = strconv.AppendInt(b, seconds(tight.ResetMS), 10)
+	switch h.XRateLimit {
+	case XRateLimitDelta, "":
+		w.xRateLimit(tight, seconds(tight.ResetMS))
+	case XRateLimitEpoch:
+		w.xRateLimit(tight, epochSeconds(d, tight.ResetMS))
+	}
+	if h.OpenAI {
+		w.openAI(limits, d)
+	}
+	w.flush(header)
+	return w.text
+}
 
-	text := string(b)
-	values := []string{
-		text[:policyEnd], text[policyEnd:stateEnd],
-		text[stateEnd:limitEnd], text[limitEnd:remainingEnd], text[remainingEnd:],
+// fieldsMax is how many fields all dialects together can have.
+const fieldsMax = 12
+
+// A fieldWriter gathers header fields: their values in one text, and where each ends.
+type fieldWriter struct {
+	text  []byte
+	names [fieldsMax]string
+	ends  [fieldsMax]int
+	size  int
+}
+
+// end ends the value of a field, which was appended to text.
+func (w *fieldWriter) end(name string) {
+	w.names[w.size], w.ends[w.size] = name, len(w.text)
+	w.size++
+}
+
+// flush sets the fields. Names are spelled as every client's documentation spells them,
+// not in the canonical form that Header.Set would make.
+func (w *fieldWriter) flush(header http.Header) {
+	text := string(w.text)
+	values := make([]string, w.size)
+	start := 0
+	for i := range w.size {
+		values[i] = text[start:w.ends[i]]
+		header[w.names[i]] = values[i : i+1 : i+1]
+		start = w.ends[i]
 	}
-	header[headerRateLimitPolicy] = values[0:1:1]
-	header[headerRateLimit] = values[1:2:2]
-	if withX {
-		header[headerXLimit] = values[2:3:3]
-		header[headerXRemaining] = values[3:4:4]
-		if !tight.NeverResets {
-			header[headerXReset] = values[4:5:5]
-		}
-	}
-	return b
 }
 
 // quoted appends the limits that can deny, in the plan's order: the tightest ones,
@@ -109,45 +126,19 @@ func tighter(a, b *quota.LimitResult) int {
 	return 0
 }
 
-// appendPolicy appends `"hourly";q=1000;w=3600`. Limit names need no escape.
-func appendPolicy(b []byte, i int, l *quota.LimitResult) []byte {
-	b = appendMember(b, i, l.Name)
-	b = append(b, ";q="...)
-	b = strconv.AppendInt(b, l.Limit, 10)
-	if l.WindowMicros > 0 {
-		b = append(b, ";w="...)
-		b = strconv.AppendInt(b, (l.WindowMicros-1)/1_000_000+1, 10)
-	}
-	return b
-}
-
-// appendState appends `"hourly";r=42;t=17`.
-func appendState(b []byte, i int, l *quota.LimitResult) []byte {
-	b = appendMember(b, i, l.Name)
-	b = append(b, ";r="...)
-	b = strconv.AppendInt(b, l.Remaining, 10)
-	if l.NeverResets {
-		return b
-	}
-	b = append(b, ";t="...)
-	return strconv.AppendInt(b, seconds(l.ResetMS), 10)
-}
-
-func appendMember(b []byte, i int, name string) []byte {
-	if i > 0 {
-		b = append(b, ", "...)
-	}
-	b = append(b, '"')
-	b = append(b, name...)
-	return append(b, '"')
-}
-
 // seconds rounds milliseconds up to whole seconds.
 func seconds(ms int64) int64 {
 	if ms <= 0 {
 		return 0
 	}
 	return (ms-1)/1000 + 1
+}
+
+// epochSeconds is a wait as the second since 1970 at which it is over, rounded up, by
+// the clock that waits are told from.
+func epochSeconds(d *quota.Decision, ms int64) int64 {
+	const microsPerSecond = 1_000_000
+	return (d.ClockAt.UnixMicro() + ms*1000 + microsPerSecond - 1) / microsPerSecond
 }
 
 // retryAfterSeconds is what Retry-After says of a wait: whole seconds, rounded up so

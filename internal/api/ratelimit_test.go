@@ -62,7 +62,11 @@ func TestRateLimitFields(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := http.Header{}
-			setRateLimit(got, nil, &quota.Decision{Limits: tt.limits}, !tt.noX)
+			headers := Headers{}
+			if tt.noX {
+				headers.XRateLimit = XRateLimitOff
+			}
+			headers.setRateLimit(got, nil, &quota.Decision{Limits: tt.limits})
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("setRateLimit, want-, got+:\n%s", diff)
 			}
@@ -79,7 +83,7 @@ func TestRateLimitFieldsAreBounded(t *testing.T) {
 	}
 	limits[3].Violated = true
 	header := map[string][]string{} // not canonical, as the draft spells them
-	setRateLimit(header, nil, &quota.Decision{Limits: limits}, true)
+	Headers{}.setRateLimit(header, nil, &quota.Decision{Limits: limits})
 	members := strings.Split(header[headerRateLimit][0], ", ")
 	if len(members) != rateLimitMembersMax {
 		t.Errorf("RateLimit has %d members, want %d", len(members), rateLimitMembersMax)

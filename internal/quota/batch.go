@@ -166,6 +166,7 @@ func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
 		return v, &Error{Code: CodeInternal, Err: err}
 	}
 	v.decision.DecidedAt = time.UnixMicro(t.book.nowMicros).UTC()
+	v.decision.ClockAt = time.UnixMicro(t.book.clockMicros).UTC()
 	if v.decision.Allowed && !r.DryRun {
 		if err := b.post(t, r, &v); err != nil {
 			return v, &Error{Code: CodeInternal, Err: err}

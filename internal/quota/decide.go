@@ -161,7 +161,7 @@ func (v *verdict) ask(b *book, c *charge, subject string) {
 		view, held := b.view(l, subject), b.held(l, subject)
 		used := l.rule.Used(view)
 		c.limitsUsed[i] = used
-		result := newResult(l)
+		result := newResult(l, c.meter)
 		if !l.admits(used, held, c.cost) {
 			result.WouldDeny = l.Mode == catalog.ModeShadow
 			result.Violated = l.Mode == catalog.ModeEnforce
@@ -185,9 +185,9 @@ func (v *verdict) ask(b *book, c *charge, subject string) {
 	}
 }
 
-func newResult(l *limit) LimitResult {
+func newResult(l *limit, meter *catalog.Meter) LimitResult {
 	return LimitResult{
-		Name: l.Name, Meter: l.Meter, Algorithm: l.Algorithm, Scope: l.Scope, Mode: l.Mode,
+		Name: l.Name, Meter: l.Meter, Unit: meter.Unit, Algorithm: l.Algorithm, Scope: l.Scope, Mode: l.Mode,
 		Unlimited: l.Unlimited, Limit: l.units, WindowMicros: l.windowMicros,
 	}
 }
@@ -312,6 +312,7 @@ func (b *book) stand(tenant, subject string) Decision {
 		Tenant:    tenant,
 		Subject:   subject,
 		DecidedAt: time.UnixMicro(b.nowMicros).UTC(),
+		ClockAt:   time.UnixMicro(b.clockMicros).UTC(),
 		Limits:    []LimitResult{},
 	}}
 	for i := range b.rules.plan.Limits {
@@ -320,7 +321,7 @@ func (b *book) stand(tenant, subject string) Decision {
 			if l.Name != spec.Name || (l.Scope == catalog.ScopeSubject && subject == "") {
 				continue
 			}
-			result := newResult(l)
+			result := newResult(l, b.snapshot.Meter(l.Meter))
 			b.describe(&result, l, subject)
 			v.bound(&result)
 			v.decision.Limits = append(v.decision.Limits, result)

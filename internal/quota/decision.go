@@ -41,6 +41,9 @@ type Decision struct {
 
 	// Replayed says that this is the answer an earlier request with the same key got.
 	Replayed bool `json:"-"`
+	// ClockAt is the real clock that the waits of this decision are told from. DecidedAt
+	// may be ahead of it: a tenant's time never runs backwards.
+	ClockAt time.Time `json:"-"`
 	// Encoded is the JSON form where it is already at hand (keyed and replayed
 	// answers); nil otherwise.
 	Encoded []byte `json:"-"`
@@ -57,6 +60,7 @@ type ChargeResult struct {
 type LimitResult struct {
 	Name      string            `json:"name"`
 	Meter     string            `json:"meter"`
+	Unit      string            `json:"unit"` // of the meter
 	Algorithm catalog.Algorithm `json:"algorithm"`
 	Scope     catalog.Scope     `json:"scope"`
 	Mode      catalog.Mode      `json:"mode"`

@@ -78,7 +78,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	handler, err := api.New(api.Config{
-		Engine: engine, Ledger: ledger.NewStore(pool), Catalog: w.catalog,
+		Engine: engine, Ledger: ledger.NewStore(pool), Denials: quota.NewDenialStore(pool),
+		Explainer: quota.NewExplainer(pool, w.catalog), Catalog: w.catalog,
 		Keys: catalog.NewAuthenticator(w.catalog, time.Now), Log: log, Metrics: registry,
 	})
 	if err != nil {
