@@ -20,6 +20,11 @@ test: ## All tests
 race: ## All tests with the race detector
 	go test -race -shuffle=on ./...
 
+.PHONY: clients
+clients: ## Client libraries of Node read our answers; needs node and npm
+	npm install --prefix test/clients --no-package-lock --no-audit --no-fund
+	go test -count=1 -tags clients -run Node ./internal/api
+
 .PHONY: bench
 bench: ## Benchmarks
 	go test -run '^$$' -bench . ./internal/...

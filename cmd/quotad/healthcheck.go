@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 // that hold no other program.
 type healthcheckCmd struct {
 	URL     string        `name:"url" default:"http://127.0.0.1:8080" env:"QUOTAD_URL" help:"Where the instance listens."`
+	CA      string        `name:"ca" env:"QUOTAD_CA" placeholder:"FILE" help:"Trust the certificates in this file (PEM) in place of the system's."`
 	Timeout time.Duration `name:"timeout" default:"3s" help:"How long to wait for its answer."`
 }
 
@@ -34,7 +36,17 @@ func (cmd healthcheckCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return fmt.Errorf("healthcheck: --url: %w", err)
 	}
-	response, err := http.DefaultClient.Do(request)
+	client := http.DefaultClient
+	if cmd.CA != "" {
+		roots, err := rootsFrom(cmd.CA)
+		if err != nil {
+			return fmt.Errorf("healthcheck: --ca: %w", err)
+		}
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+		defer transport.CloseIdleConnections()
+		client = &http.Client{Transport: transport}
+	}
+	response, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("healthcheck: %w", err)
 	}

@@ -20,6 +20,7 @@ type serveCmd struct {
 	Logging    logFlags      `embed:""`
 	Listen     string        `name:"listen" default:"127.0.0.1:8080" env:"QUOTAD_LISTEN" help:"Host and port to listen on; port 0 picks a free one."`
 	Headers    headerFlags   `embed:""`
+	TLS        tlsFlags      `embed:""`
 	DrainDelay time.Duration `name:"drain-delay" default:"0s" env:"QUOTAD_DRAIN_DELAY" help:"How long to go on serving, with /readyz at 503, after a signal to stop."`
 	DrainMax   time.Duration `name:"drain-max" default:"30s" env:"QUOTAD_DRAIN_MAX" help:"How long requests under way may take before they are cut off."`
 }
@@ -31,8 +32,12 @@ func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	log := cmd.Logging.logger(s.Err)
+	tlsConfig, err := cmd.TLS.config(log, time.Now)
+	if err != nil {
+		return err
+	}
 	server, err := startServer(ctx, serverConfig{
-		Listen: cmd.Listen, Database: config, Log: log, Headers: cmd.Headers.headers(), DrainDelay: cmd.DrainDelay,
+		Listen: cmd.Listen, Database: config, Log: log, TLS: tlsConfig, Headers: cmd.Headers.headers(), DrainDelay: cmd.DrainDelay,
 	})
 	if err != nil {
 		return err
@@ -52,15 +57,15 @@ func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
 	return nil
 }
 
-// headerFlags say which rate limit header fields answers carry beside RateLimit and
-// RateLimit-Policy.
+// headerFlags say which rate limit header fields answers carry.
 type headerFlags struct {
+	RateLimit     string `name:"ratelimit" default:"draft-11" enum:"draft-11,draft-7,off" env:"QUOTAD_RATELIMIT" help:"RateLimit and RateLimit-Policy header fields: the form of the newest draft, that of draft 7 which older clients read, or off."`
 	XRateLimit    string `name:"x-ratelimit" default:"delta" enum:"delta,epoch,off" env:"QUOTAD_X_RATELIMIT" help:"X-RateLimit header fields: resets as seconds from now (delta) or since 1970 (epoch), or off."`
 	OpenAIHeaders bool   `name:"openai-headers" env:"QUOTAD_OPENAI_HEADERS" help:"Also send the x-ratelimit-*-requests and -tokens fields and Retry-After-Ms that OpenAI's clients read."`
 }
 
 func (f headerFlags) headers() api.Headers {
-	return api.Headers{XRateLimit: api.XRateLimit(f.XRateLimit), OpenAI: f.OpenAIHeaders}
+	return api.Headers{RateLimit: api.RateLimit(f.RateLimit), XRateLimit: api.XRateLimit(f.XRateLimit), OpenAI: f.OpenAIHeaders}
 }
 
 // openServicePool connects and refuses a database or a login that must not serve.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,7 @@ type serverConfig struct {
 	Database   *pgx.ConnConfig // the service login
 	Log        *slog.Logger
 	Headers    api.Headers
+	TLS        *tls.Config   // nil for plain HTTP
 	DrainDelay time.Duration // how long /readyz is 503 before connections are refused
 }
 
@@ -110,6 +112,9 @@ func (s *server) start(ctx context.Context) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	s.url = "http://" + listener.Addr().String()
+	if s.config.TLS != nil {
+		s.url = "https://" + listener.Addr().String()
+	}
 	s.run(ctx, listener)
 	return nil
 }
@@ -125,13 +130,18 @@ func (s *server) run(ctx context.Context, listener net.Listener) {
 		WriteTimeout:      writeMax,
 		IdleTimeout:       idleMax,
 		MaxHeaderBytes:    headerBytesMax,
+		TLSConfig:         s.config.TLS,
 		ErrorLog:          slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
 	}
 	group, failed := errgroup.WithContext(base)
 	s.running, s.failed = group, failed.Done()
 	group.Go(func() error { return s.engine.Run(base) })
 	group.Go(func() error {
-		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		serve := s.http.Serve
+		if s.config.TLS != nil {
+			serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
+		}
+		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve: %w", err)
 		}
 		return nil

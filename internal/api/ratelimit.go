@@ -11,21 +11,41 @@ import (
 	"github.com/quotad/quotad/internal/quota"
 )
 
-// Headers says which dialects of rate limit fields answers carry beside RateLimit and
-// RateLimit-Policy, which they always do. The zero value is X-RateLimit with resets in
-// seconds from now.
+// Headers says which dialects of rate limit fields answers carry. The zero value is the
+// fields of the newest draft, and X-RateLimit with resets in seconds from now.
 type Headers struct {
+	RateLimit  RateLimit
 	XRateLimit XRateLimit
 	OpenAI     bool // x-ratelimit-*-requests and -tokens, and Retry-After-Ms
 }
 
 // Validate reports a dialect that does not exist.
 func (h Headers) Validate() error {
+	if h.RateLimit != "" && !slices.Contains(RateLimits(), h.RateLimit) {
+		return errors.New("headers: RateLimit must be draft-11, draft-7 or off")
+	}
 	if h.XRateLimit != "" && !slices.Contains(XRateLimits(), h.XRateLimit) {
 		return errors.New("headers: XRateLimit must be delta, epoch or off")
 	}
 	return nil
 }
+
+// A RateLimit is a dialect of the fields RateLimit and RateLimit-Policy.
+type RateLimit string
+
+const (
+	RateLimitDraft11 RateLimit = "draft-11"
+	RateLimitDraft7  RateLimit = "draft-7" // what clients of before 2024 read
+	RateLimitOff     RateLimit = "off"
+)
+
+// RateLimits returns every dialect.
+func RateLimits() []RateLimit { return []RateLimit{RateLimitDraft11, RateLimitDraft7, RateLimitOff} }
+
+const (
+	headerRateLimitPolicy = "RateLimit-Policy"
+	headerRateLimit       = "RateLimit"
+)
 
 // rateLimitMembersMax bounds the fields: proxies refuse long header blocks.
 const rateLimitMembersMax = 16
@@ -41,8 +61,13 @@ func (h Headers) setRateLimit(header http.Header, scratch []byte, d *quota.Decis
 		return scratch
 	}
 	w := fieldWriter{text: scratch[:0]}
-	w.draft(limits)
 	tight := slices.MinFunc(limits, tighter)
+	switch h.RateLimit {
+	case RateLimitDraft11, "":
+		w.draft11(limits)
+	case RateLimitDraft7:
+		w.draft7(limits, tight)
+	}
 	switch h.XRateLimit {
 	case XRateLimitDelta, "":
 		w.xRateLimit(tight, seconds(tight.ResetMS))

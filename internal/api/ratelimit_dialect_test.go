@@ -92,6 +92,10 @@ func TestDialectsSayTheSameDecision(t *testing.T) {
 			"X-RateLimit-Limit": "60000", "X-RateLimit-Remaining": "120", "X-RateLimit-Reset": "1767225662",
 		}},
 		{"off", Headers{XRateLimit: XRateLimitOff}, d.Limits, map[string]string{}},
+		{"draft 7", Headers{RateLimit: RateLimitDraft7, XRateLimit: XRateLimitOff}, d.Limits, map[string]string{
+			"RateLimit": "limit=60000, remaining=120, reset=62", "RateLimit-Policy": "1000;w=3600, 60000;w=60",
+		}},
+		{"none", Headers{RateLimit: RateLimitOff, XRateLimit: XRateLimitOff}, d.Limits, map[string]string{}},
 		{"no reset", Headers{XRateLimit: XRateLimitEpoch}, []quota.LimitResult{never}, map[string]string{
 			"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "0",
 		}},
@@ -111,20 +115,22 @@ func TestDialectsSayTheSameDecision(t *testing.T) {
 			tt.headers.setRateLimit(header, nil, &d)
 			got := map[string]string{}
 			for name, values := range header {
-				if !strings.HasPrefix(name, "RateLimit") {
+				if tt.headers.RateLimit != "" || !strings.HasPrefix(name, "RateLimit") {
 					got[name] = values[0]
 				}
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("want-, got+:\n%s", diff)
 			}
-			if header[headerRateLimit] == nil || header[headerRateLimitPolicy] == nil {
-				t.Error("the fields of the draft are missing")
+			if there := header[headerRateLimit] != nil; there != (tt.headers.RateLimit != RateLimitOff) {
+				t.Errorf("RateLimit is there: %v", there)
 			}
 		})
 	}
-	if err := (Headers{XRateLimit: "unix"}).Validate(); err == nil {
-		t.Error("an unknown dialect is accepted")
+	for _, unknown := range []Headers{{XRateLimit: "unix"}, {RateLimit: "draft-3"}} {
+		if err := unknown.Validate(); err == nil {
+			t.Errorf("an unknown dialect is accepted: %+v", unknown)
+		}
 	}
 }
 

@@ -7,15 +7,12 @@ import (
 )
 
 // The structured fields of draft-ietf-httpapi-ratelimit-headers-11, one member per limit
-// that can deny. All that this project knows of the draft is in this file: the next one
-// is a change here.
-const (
-	headerRateLimitPolicy = "RateLimit-Policy" // q is the quota, w the window in seconds
-	headerRateLimit       = "RateLimit"        // r is what remains, t the seconds until it is whole again
-)
+// that can deny: in the policy q is the quota and w the window in seconds; in RateLimit r
+// is what remains and t the seconds until it is whole again. All that this project knows
+// of the draft is in this file: the next one is a change here.
 
-// draft appends both fields.
-func (w *fieldWriter) draft(limits []*quota.LimitResult) {
+// draft11 appends both fields.
+func (w *fieldWriter) draft11(limits []*quota.LimitResult) {
 	for i, l := range limits {
 		w.text = appendPolicy(w.text, i, l)
 	}
