@@ -1,6 +1,7 @@
-package quota
+package calendar
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 	_ "time/tzdata" // the zones, for machines that have none installed
@@ -31,10 +32,10 @@ type pastClock struct {
 	clock
 }
 
-// NewCalendar returns the calendar of a tenant and of the zones and anchors it had
+// New returns the calendar of a tenant and of the zones and anchors it had
 // before, oldest first. load finds a zone by its IANA name, as [time.LoadLocation]
 // does; that reads a file, so callers on a hot path pass one that remembers.
-func NewCalendar(
+func New(
 	t catalog.Tenant, past []catalog.PastCalendar, load func(string) (*time.Location, error),
 ) (*Calendar, error) {
 	zone, err := load(t.Timezone)
@@ -55,7 +56,22 @@ func NewCalendar(
 	return c, nil
 }
 
-// Window returns the window of a calendar word that holds an instant: start ≤ now < end.
+// FromAccount returns the calendar of an account, whose calendar_past is JSON, or empty
+// if it never changed. load is as for [New].
+func FromAccount(
+	t catalog.Tenant, past []byte, load func(string) (*time.Location, error),
+) (*Calendar, error) {
+	var earlier []catalog.PastCalendar
+	if len(past) > 0 {
+		if err := json.Unmarshal(past, &earlier); err != nil {
+			return nil, fmt.Errorf("read earlier calendars: %w", err)
+		}
+	}
+	return New(t, earlier, load)
+}
+
+// Window returns the window of a calendar word, [Minute] included, that holds an
+// instant: start ≤ now < end.
 func (c *Calendar) Window(word catalog.Calendar, nowMicros int64) (startMicros, endMicros int64) {
 	started := false // whether a window of an earlier calendar ended at sinceMicros
 	sinceMicros := int64(0)

@@ -1,4 +1,4 @@
-package quota
+package calendar
 
 import (
 	"testing"
@@ -22,7 +22,7 @@ var zones = []string{
 	"America/Asuncion", "Asia/Amman", "Atlantic/Azores",
 }
 
-var words = []catalog.Calendar{wordHour, wordDay, wordWeek, wordMonth, wordYear}
+var words = []catalog.Calendar{Minute, wordHour, wordDay, wordWeek, wordMonth, wordYear}
 
 func drawClock(t *rapid.T) clock {
 	name := rapid.SampledFrom(zones).Draw(t, "zone")
@@ -175,7 +175,7 @@ func TestCalendarEqualsAWalkThroughItsChanges(t *testing.T) {
 		if len(c.past) == 0 {
 			return
 		}
-		word := rapid.SampledFrom(words[1:]).Draw(t, "word")
+		word := rapid.SampledFrom(words[2:]).Draw(t, "word")
 		last := c.past[len(c.past)-1].untilMicros + rapid.Int64Range(0, 800*days).Draw(t, "after the last change")
 		start, end := c.past[0].window(word, c.past[0].untilMicros-rapid.Int64Range(1, 100*days).Draw(t, "before the first"))
 		for start < last {
@@ -195,6 +195,31 @@ func TestCalendarEqualsAWalkThroughItsChanges(t *testing.T) {
 				inForce = c.past[i].clock
 			}
 			_, end = inForce.window(word, start)
+		}
+	})
+}
+
+// Buckets tile their range: they begin where it does, end where it does, meet each
+// other, and each is the part of a window that lies in the range.
+func TestBucketsTileTheirRange(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		current := drawClock(t)
+		c := &Calendar{current: current, past: drawPast(t, current.zone)}
+		word := rapid.SampledFrom(words).Draw(t, "word")
+		from := drawNear(t, current.zone)
+		_, end := c.Window(word, from)
+		to := from + rapid.Int64Range(1, 40*(end-from)).Draw(t, "length")
+		edges, ok := c.Buckets(word, from, to, 1_000_000)
+		if !ok || edges[0] != from || edges[len(edges)-1] != to {
+			t.Fatalf("%s buckets of [%s, %s) = %d edges, %t", word, instant(from), instant(to), len(edges), ok)
+		}
+		for i, at := range edges[:len(edges)-1] {
+			start, end := c.Window(word, at)
+			if max(start, from) != at || min(end, to) != edges[i+1] {
+				t.Fatalf("%s bucket %d of [%s, %s) = [%s, %s), its window is [%s, %s)", word, i,
+					instant(from), instant(to), instant(at), instant(edges[i+1]), instant(start), instant(end))
+			}
 		}
 	})
 }

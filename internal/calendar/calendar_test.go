@@ -1,4 +1,4 @@
-package quota
+package calendar
 
 import (
 	"testing"
@@ -17,9 +17,9 @@ const (
 
 func calendarOf(t testing.TB, zone string, anchorDay int, past ...catalog.PastCalendar) *Calendar {
 	t.Helper()
-	c, err := NewCalendar(catalog.Tenant{Name: "acme", Timezone: zone, BillingAnchor: anchorDay}, past, time.LoadLocation)
+	c, err := New(catalog.Tenant{Name: "acme", Timezone: zone, BillingAnchor: anchorDay}, past, time.LoadLocation)
 	if err != nil {
-		t.Fatalf("NewCalendar(%s, %d): %v", zone, anchorDay, err)
+		t.Fatalf("New(%s, %d): %v", zone, anchorDay, err)
 	}
 	return c
 }
@@ -216,11 +216,11 @@ func TestCalendarRefusesAnUnknownZone(t *testing.T) {
 	t.Parallel()
 	tenant := catalog.Tenant{Name: "acme", Timezone: "UTC", BillingAnchor: 1}
 	past := []catalog.PastCalendar{{Timezone: "Mars/Olympus", BillingAnchor: 1}}
-	if _, err := NewCalendar(tenant, past, time.LoadLocation); err == nil {
+	if _, err := New(tenant, past, time.LoadLocation); err == nil {
 		t.Error("an unknown earlier zone was accepted")
 	}
 	tenant.Timezone = "Mars/Olympus"
-	if _, err := NewCalendar(tenant, nil, time.LoadLocation); err == nil {
+	if _, err := New(tenant, nil, time.LoadLocation); err == nil {
 		t.Error("an unknown zone was accepted")
 	}
 }

@@ -1,4 +1,4 @@
-package quota
+package calendar
 
 import (
 	"fmt"
@@ -15,16 +15,24 @@ type clock struct {
 }
 
 const (
-	secondsPerDay  = 24 * 60 * 60
-	secondsPerHour = 60 * 60
-	microsPerSec   = 1_000_000
+	secondsPerDay    = 24 * 60 * 60
+	secondsPerHour   = 60 * 60
+	secondsPerMinute = 60
+	microsPerSec     = 1_000_000
 )
+
+// Minute is a word that windows of limits do not have and buckets do.
+const Minute catalog.Calendar = "minute"
 
 // window returns the window of a calendar word that holds an instant.
 func (c clock) window(word catalog.Calendar, nowMicros int64) (startMicros, endMicros int64) {
 	now := time.UnixMicro(nowMicros).In(c.location())
-	if word == catalog.CalendarHour {
-		start, end := hour(now)
+	switch word {
+	case catalog.CalendarHour:
+		start, end := cell(now, secondsPerHour)
+		return start * microsPerSec, end * microsPerSec
+	case Minute:
+		start, end := cell(now, secondsPerMinute)
 		return start * microsPerSec, end * microsPerSec
 	}
 	period := c.period(word, now)
@@ -46,14 +54,15 @@ func (c clock) location() *time.Location {
 	return c.zone
 }
 
-// hour returns the hour of the local clock that holds now, in Unix seconds. Hours
-// follow the offset: a change of it ends one, so the hour that is repeated when
-// clocks fall back is a window of its own, and half-hour zones start at local :00.
-func hour(now time.Time) (start, end int64) {
+// cell returns the hour or minute of the local clock, of this length in seconds, that
+// holds now, in Unix seconds. Cells follow the offset: a change of it ends one, so the
+// hour that is repeated when clocks fall back is a window of its own, and half-hour
+// zones start at local :00.
+func cell(now time.Time, length int64) (start, end int64) {
 	_, offset := now.Zone()
 	local := now.Unix() + int64(offset)
-	start = local - mod(local, secondsPerHour) - int64(offset)
-	end = start + secondsPerHour
+	start = local - mod(local, length) - int64(offset)
+	end = start + length
 	since, _ := now.ZoneBounds()
 	if !since.IsZero() && since.Unix() > start && offsetAt(since.Add(-time.Second)) != offset {
 		start = since.Unix()
@@ -90,7 +99,7 @@ func (c clock) period(word catalog.Calendar, now time.Time) int64 {
 		}
 		return int64(year)
 	}
-	panic(fmt.Sprintf("quota: unknown calendar word %q", word))
+	panic(fmt.Sprintf("calendar: unknown calendar word %q", word))
 }
 
 // periodDay returns the number of the day on which a period starts.
@@ -107,7 +116,7 @@ func (c clock) periodDay(word catalog.Calendar, period int64) int64 {
 	case catalog.CalendarYear:
 		return dayNumber(int(period), time.January, c.anchorIn(int(period), time.January))
 	}
-	panic(fmt.Sprintf("quota: unknown calendar word %q", word))
+	panic(fmt.Sprintf("calendar: unknown calendar word %q", word))
 }
 
 // anchorIn returns the day on which the month starts its billing period.
@@ -138,7 +147,7 @@ func (c clock) firstSecond(day int64) int64 {
 		}
 		t = until
 	}
-	panic(fmt.Sprintf("quota: zone %s changes its offset too often", c.zone))
+	panic(fmt.Sprintf("calendar: zone %s changes its offset too often", c.zone))
 }
 
 // nextChange returns an instant after t up to which the zone keeps its offset; zero

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
 )
 
 // newAlgorithm returns the rule of a limit whose numbers are validated. Only a
 // fixed window of a calendar word looks at cal, which may be nil for the others.
-func newAlgorithm(l catalog.Limit, cal *Calendar) Algorithm {
+func newAlgorithm(l catalog.Limit, cal *calendar.Calendar) Algorithm {
 	switch l.Algorithm {
 	case catalog.SlidingLog:
 		return slidingLog{windowMicros: l.Window.DurationMicros}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
 )
 
@@ -59,7 +60,7 @@ func (d *desk) plan(plan *catalog.Plan) {
 		{ID: 2, Name: "tokens", Unit: "token", Weights: map[string]catalog.Weight{"a": 100_000, "b": 4 * catalog.WeightOne}},
 		{ID: 3, Name: "spare", Unit: "unit"},
 	}, []*catalog.Plan{plan})
-	d.rules = compilePlan(plan, &Calendar{})
+	d.rules = compilePlan(plan, &calendar.Calendar{})
 }
 
 // lastAt is the instant of the newest entry; the tenant's time never falls behind it.

@@ -2,7 +2,6 @@ package quota
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/ledger"
 )
@@ -202,11 +202,11 @@ func (x *Explainer) rules(ctx context.Context, tenant string, versionID int64) (
 	if err != nil {
 		return nil, facts{}, err
 	}
-	calendar, err := account.calendar()
+	cal, err := account.calendar()
 	if err != nil {
 		return nil, facts{}, err
 	}
-	return compilePlan(plan, calendar), account, nil
+	return compilePlan(plan, cal), account, nil
 }
 
 // askedLimit is a limit that was asked, and what the decision said of it.
@@ -348,12 +348,7 @@ func (x *Explanation) sentence() string {
 }
 
 // calendar returns the calendars of a tenant, the present and the past ones.
-func (f *facts) calendar() (*Calendar, error) {
-	var past []catalog.PastCalendar
-	if f.calendarPast != "" {
-		if err := json.Unmarshal([]byte(f.calendarPast), &past); err != nil {
-			return nil, fmt.Errorf("read earlier calendars: %w", err)
-		}
-	}
-	return NewCalendar(catalog.Tenant{Timezone: f.timezone, BillingAnchor: f.billingAnchor}, past, time.LoadLocation)
+func (f *facts) calendar() (*calendar.Calendar, error) {
+	tenant := catalog.Tenant{Timezone: f.timezone, BillingAnchor: f.billingAnchor}
+	return calendar.FromAccount(tenant, []byte(f.calendarPast), time.LoadLocation)
 }

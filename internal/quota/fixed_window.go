@@ -1,14 +1,17 @@
 package quota
 
-import "github.com/quotad/quotad/internal/catalog"
+import (
+	"github.com/quotad/quotad/internal/calendar"
+	"github.com/quotad/quotad/internal/catalog"
+)
 
 // A fixedWindow counts from the start of the window that holds now, [start, end):
 // cells of one length aligned to the Unix epoch, or a word of the tenant's calendar.
 // Around a boundary up to twice the limit can pass within one window's length.
 type fixedWindow struct {
-	lengthMicros int64            // 0 when word is set
-	word         catalog.Calendar // "" when lengthMicros is set
-	calendar     *Calendar        // used with word only
+	lengthMicros int64              // 0 when word is set
+	word         catalog.Calendar   // "" when lengthMicros is set
+	calendar     *calendar.Calendar // used with word only
 }
 
 // Edges returns the start of the window.

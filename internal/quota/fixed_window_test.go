@@ -2,7 +2,9 @@ package quota
 
 import (
 	"testing"
+	"time"
 
+	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
 )
 
@@ -32,7 +34,10 @@ func TestFixedWindowStartsFreshAtItsBoundary(t *testing.T) {
 
 func TestFixedWindowFollowsTheTenantsCalendar(t *testing.T) {
 	t.Parallel()
-	cal := calendarOf(t, "Asia/Jakarta", 1)
+	cal, err := calendar.New(catalog.Tenant{Timezone: "Asia/Jakarta", BillingAnchor: 1}, nil, time.LoadLocation)
+	if err != nil {
+		t.Fatal(err)
+	}
 	rule := newAlgorithm(catalog.Limit{
 		Algorithm: catalog.FixedWindow, Limit: 10, Window: catalog.Window{Calendar: catalog.CalendarDay},
 	}, cal)

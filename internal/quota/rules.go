@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
 )
 
@@ -20,7 +21,7 @@ type limit struct {
 	windowMicros int64 // the span it is quoted over
 }
 
-func compilePlan(p *catalog.Plan, calendar *Calendar) *rules {
+func compilePlan(p *catalog.Plan, cal *calendar.Calendar) *rules {
 	r := &rules{
 		plan:    p,
 		byMeter: make(map[string][]*limit, len(p.Limits)),
@@ -33,7 +34,7 @@ func compilePlan(p *catalog.Plan, calendar *Calendar) *rules {
 		}
 		r.byMeter[l.Meter] = append(r.byMeter[l.Meter], &limit{
 			Limit:        l,
-			rule:         newAlgorithm(l, calendar),
+			rule:         newAlgorithm(l, cal),
 			units:        limitUnits(l),
 			blocked:      blocked(l),
 			windowMicros: quotedWindowMicros(l),

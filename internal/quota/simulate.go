@@ -4,6 +4,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
 )
 
@@ -84,11 +85,11 @@ func (s *Simulator) ledger(tenant string) (*memoryLedger, error) {
 	}
 	key := calendarKey{t.Timezone, t.BillingAnchor}
 	if s.rules[key] == nil {
-		calendar, err := NewCalendar(t, nil, time.LoadLocation)
+		cal, err := calendar.New(t, nil, time.LoadLocation)
 		if err != nil {
 			return nil, err
 		}
-		s.rules[key] = compilePlan(s.plan, calendar)
+		s.rules[key] = compilePlan(s.plan, cal)
 	}
 	m := &memoryLedger{book: newBook(s.rules[key], s.snapshot), series: make(map[meterKey]*series)}
 	s.ledgers[tenant] = m

@@ -11,6 +11,10 @@ import (
 	"github.com/quotad/quotad/internal/catalog"
 )
 
+var words = []catalog.Calendar{
+	catalog.CalendarHour, catalog.CalendarDay, catalog.CalendarWeek, catalog.CalendarMonth, catalog.CalendarYear,
+}
+
 // drawPlan draws a plan of a few small limits of any algorithm, scope and mode on one
 // meter.
 func drawPlan(t *rapid.T) *catalog.Plan {

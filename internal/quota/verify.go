@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/ledger"
 )
@@ -72,7 +73,7 @@ func (v *Verifier) rulesOf(ctx context.Context, db ledger.Querier, versionID int
 	case err != nil:
 		return nil, err
 	default:
-		v.rules[versionID] = compilePlan(plan, &Calendar{}) // levels follow no calendar
+		v.rules[versionID] = compilePlan(plan, &calendar.Calendar{}) // levels follow no calendar
 	}
 	return v.rules[versionID], nil
 }

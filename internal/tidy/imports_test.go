@@ -17,19 +17,20 @@ const module = "github.com/quotad/quotad"
 // tests apart. A package that is not here must be added, which is the moment to think
 // about where it stands.
 var mayImport = map[string][]string{
-	"internal/api":     {"internal/billing", "internal/quota", "internal/ledger", "internal/catalog", "internal/cache"},
-	"internal/console": {"internal/billing", "internal/quota", "internal/ledger", "internal/catalog", "internal/cache"},
-	"internal/billing": {"internal/ledger", "internal/catalog", "internal/pg", "internal/cache"},
-	"internal/quota":   {"internal/ledger", "internal/catalog", "internal/pg", "internal/cache"},
-	"internal/ledger":  {"internal/pg", "internal/cache"},
-	"internal/catalog": {"internal/pg", "internal/cache"},
-	"internal/pg":      {},
-	"internal/cache":   {},
-	"internal/devpg":   {},
-	"internal/pgtest":  {"internal/devpg", "migrations"},
-	"internal/sim":     {}, // it checks the others, so it shares nothing with them
-	"internal/tidy":    {},
-	"migrations":       {},
+	"internal/api":      {"internal/billing", "internal/quota", "internal/ledger", "internal/calendar", "internal/catalog", "internal/cache"},
+	"internal/console":  {"internal/billing", "internal/quota", "internal/ledger", "internal/calendar", "internal/catalog", "internal/cache"},
+	"internal/billing":  {"internal/ledger", "internal/calendar", "internal/catalog", "internal/pg", "internal/cache"},
+	"internal/quota":    {"internal/ledger", "internal/calendar", "internal/catalog", "internal/pg", "internal/cache"},
+	"internal/ledger":   {"internal/pg", "internal/cache"},
+	"internal/calendar": {"internal/catalog"},
+	"internal/catalog":  {"internal/pg", "internal/cache"},
+	"internal/pg":       {},
+	"internal/cache":    {},
+	"internal/devpg":    {},
+	"internal/pgtest":   {"internal/devpg", "migrations"},
+	"internal/sim":      {}, // it checks the others, so it shares nothing with them
+	"internal/tidy":     {},
+	"migrations":        {},
 }
 
 // libraryOf names the packages that may import a library, tests apart, so that SQL

@@ -123,9 +123,10 @@ func noFloat(f *file) (found []finding) {
 	return found
 }
 
-// aboutAmounts reports whether the file is of a package that decides or counts money.
+// aboutAmounts reports whether the file is of a package that decides, counts money, or
+// says when either begins.
 func aboutAmounts(f *file) bool {
-	return slices.Contains([]string{"internal/quota", "internal/ledger", "internal/billing"}, f.dir())
+	return slices.Contains([]string{"internal/quota", "internal/ledger", "internal/billing", "internal/calendar"}, f.dir())
 }
 
 func noInit(f *file) (found []finding) {
