@@ -398,7 +398,7 @@ CREATE INDEX denial_count_minute ON quotad.denial_count USING btree (minute);
 
 CREATE INDEX entry_subject_window ON ONLY quotad.entry USING btree (tenant_id, meter_id, subject_id, at, seq) WHERE (subject_id <> 0);
 
-CREATE INDEX entry_window ON ONLY quotad.entry USING btree (tenant_id, meter_id, at, seq);
+CREATE INDEX entry_window ON ONLY quotad.entry USING btree (tenant_id, meter_id, at, seq) WHERE (subject_id >= 0);
 
 CREATE INDEX meter_catalog_version ON quotad.meter USING btree (catalog_version);
 

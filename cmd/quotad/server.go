@@ -99,7 +99,7 @@ func (s *server) start(ctx context.Context) error {
 	}
 	s.handler, err = api.New(api.Config{
 		Engine: s.engine, Ledger: ledger.NewStore(s.pool), Denials: quota.NewDenialStore(s.pool),
-		Explainer: quota.NewExplainer(s.pool, s.catalog), Catalog: s.catalog,
+		Reader: quota.NewReader(s.pool, s.catalog), Catalog: s.catalog,
 		Keys: catalog.NewAuthenticator(catalog.NewStore(s.keyPool), time.Now),
 		Log:  s.config.Log, Metrics: registry, Headers: s.config.Headers,
 	})

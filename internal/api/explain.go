@@ -34,13 +34,13 @@ func (h *Handler) explain(c *call) error {
 		if !ok || seq == 0 {
 			return invalid("seq", "must be a whole number from 1 to 999999999999999")
 		}
-		explanation, err = h.Explainer.Entry(c.r.Context(), c.tenant, seq)
+		explanation, err = h.Reader.ExplainEntry(c.r.Context(), c.tenant, seq)
 	} else {
 		id, parseErr := uuid.Parse(query.Get("request_id"))
 		if parseErr != nil {
 			return invalid("request_id", "must be a UUID")
 		}
-		explanation, err = h.Explainer.Request(c.r.Context(), c.tenant, id)
+		explanation, err = h.Reader.ExplainRequest(c.r.Context(), c.tenant, id)
 	}
 	if err != nil {
 		return notFound(err, "The tenant has no entry of it, and no denial of it is kept.")

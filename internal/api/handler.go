@@ -24,14 +24,14 @@ import (
 
 // Config is what a [Handler] is made of.
 type Config struct {
-	Engine    *quota.Engine
-	Ledger    *ledger.Store
-	Denials   *quota.DenialStore
-	Explainer *quota.Explainer
-	Catalog   *catalog.Store
-	Keys      *catalog.Authenticator
-	Log       *slog.Logger
-	Metrics   *prometheus.Registry // gets the HTTP metrics and is served at /metrics
+	Engine  *quota.Engine
+	Ledger  *ledger.Store
+	Denials *quota.DenialStore
+	Reader  *quota.Reader
+	Catalog *catalog.Store
+	Keys    *catalog.Authenticator
+	Log     *slog.Logger
+	Metrics *prometheus.Registry // gets the HTTP metrics and is served at /metrics
 
 	Headers Headers
 	NewID   func() uuid.UUID // names a problem; random if nil
@@ -39,9 +39,9 @@ type Config struct {
 
 // Validate reports what is missing or wrong.
 func (c Config) Validate() error {
-	if c.Engine == nil || c.Ledger == nil || c.Denials == nil || c.Explainer == nil || c.Catalog == nil || c.Keys == nil ||
+	if c.Engine == nil || c.Ledger == nil || c.Denials == nil || c.Reader == nil || c.Catalog == nil || c.Keys == nil ||
 		c.Log == nil || c.Metrics == nil {
-		return errors.New("api: Engine, Ledger, Denials, Explainer, Catalog, Keys, Log and Metrics are required")
+		return errors.New("api: Engine, Ledger, Denials, Reader, Catalog, Keys, Log and Metrics are required")
 	}
 	return c.Headers.Validate()
 }

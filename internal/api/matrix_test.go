@@ -21,6 +21,7 @@ var matrixBodies = map[string]string{
 // matrixQueries are what a route's query must have.
 var matrixQueries = map[string]string{
 	"/v1/tenants/{tenant}/explain": "?seq=1",
+	"/v1/tenants/{tenant}/usage":   "?meter=api.calls",
 }
 
 // matrixParams fills the parameters of a pattern, all but {tenant}.

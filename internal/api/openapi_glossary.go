@@ -14,6 +14,10 @@ const consumeText = "Decides and, if it is allowed, charges, in one commit. Give
 const batchText = "Up to 1,000 requests, each decided as if it had been sent alone and in their order; they are no unit. " +
 	"Each result has the status and the body that the request alone would have got."
 
+const usageText = "From running totals: what a bucket costs to read does not depend on how much is in it, and all of an answer is of one instant. " +
+	"Without from and to: the tenant's month up to now. The buckets at the ends are cut to the range. Without tz they follow the tenant's own calendar, " +
+	"its billing anchor included; with tz months begin on the first. At most 1,500 buckets a series, and 20,000 on a page of series."
+
 const explainText = "Names the plan version, and for each limit what it had used just before, counted again from the entries, and the sum that was compared. " +
 	"Give seq, the number of an entry, or request_id, which also finds denials that are kept. An allowed request is found by its id within 2 minutes of the instant that the id holds."
 
@@ -137,6 +141,20 @@ var glossary = map[string]string{
 	"minute":              "The minute that is counted, by its start.",
 	"limit_name":          "The limit that denied; absent where whole requests are counted.",
 
+	// Usage.
+	"Usage":             "A meter's usage in a range, cut into buckets.",
+	"UsageSeries":       "The usage of the whole tenant, or of one subject.",
+	"UsageBucket":       "The usage from one instant up to another.",
+	"bucket":            "The size of the buckets.",
+	"tz":                "The time zone that days, weeks and months are of.",
+	"from":              "From this instant on.",
+	"to":                "Before this instant.",
+	"series":            "One series, or one per subject that used the meter in the range or since, in the order in which they were first seen.",
+	"Usage.total":       "Units in the range: of the tenant, or of the one subject that was asked for.",
+	"UsageSeries.total": "The sum of its buckets.",
+	"buckets":           "The buckets, without a gap.",
+	"UsageBucket.units": "Units used in the bucket.",
+
 	// Explanations.
 	"Explain":               "A decision taken apart.",
 	"LimitExplanation":      "What one limit compared.",
@@ -219,6 +237,12 @@ var parameters = map[string]parameterWords{
 	"limit_name": {"Only of this limit.", object{"type": "string"}},
 	"reason":     {"Only with this reason.", object{"type": "string", "enum": reasons}},
 
+	"usage.meter":             {"The meter.", object{"type": "string"}},
+	"usage.from":              {"From this instant on; the start of the tenant's month if absent.", object{"type": "string", "format": "date-time"}},
+	"usage.to":                {"Before this instant; now if absent.", object{"type": "string", "format": "date-time"}},
+	"bucket":                  {"The size of the buckets.", object{"type": "string", "enum": usageBuckets, "default": "day"}},
+	"tz":                      {"An IANA time zone; the tenant's own calendar if absent.", object{"type": "string"}},
+	"group_by":                {"One series per subject.", object{"type": "string", "enum": []string{"subject"}}},
 	"limits.subject":          {"Limits that count per subject are included with one.", object{"type": "string"}},
 	"denialCounts.limit_name": {"Only those that this limit denied; * for every limit.", object{"type": "string"}},
 	"deny_status": {"The status of a denial: 200 for callers that prefer allowed: false.", object{

@@ -177,6 +177,13 @@ var operations = map[string]operation{
 		query: []string{"subject"}, answer: limitsBody{}, answers: "Every limit, from the state that enforces it.",
 		codes: []code{codeTenantNotFound},
 	},
+	"GET /v1/tenants/{tenant}/usage": {
+		id: "usage", tag: "read", summary: "Usage over time",
+		description: usageText, required: []string{"meter"},
+		query:  append([]string{"meter", "from", "to", "bucket", "tz", "subject", "group_by"}, pageQuery...),
+		answer: usageBody{}, answers: "One series, or a page of series by subject.",
+		codes: []code{codeTenantNotFound, codeMeterNotFound},
+	},
 	"GET /v1/tenants/{tenant}/entries": {
 		id: "entries", tag: "audit", summary: "The ledger, page by page",
 		query:  append([]string{"meter", "subject", "kind", "from", "until", "order"}, pageQuery...),

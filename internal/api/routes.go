@@ -54,6 +54,7 @@ func (h *Handler) routes() []Route {
 		{post, "/v1/consume/batch", catalog.KeyDecide, TenancyItems, 0, h.consumeBatch},
 
 		{get, "/v1/tenants/{tenant}/limits", catalog.KeyRead, TenancyPath, 0, h.limits},
+		{get, "/v1/tenants/{tenant}/usage", catalog.KeyRead, TenancyPath, readTimeout, h.usage},
 		{get, "/v1/tenants/{tenant}/entries", catalog.KeyAudit, TenancyPath, readTimeout, h.entries},
 		{get, "/v1/tenants/{tenant}/entries/{seq}", catalog.KeyAudit, TenancyPath, readTimeout, h.entry},
 		{get, "/v1/tenants/{tenant}/explain", catalog.KeyAudit, TenancyPath, readTimeout, h.explain},

@@ -115,7 +115,7 @@ func startService(t *testing.T, db *pgtest.DB, deadline time.Duration, edit ...f
 		t.Fatal(err)
 	}
 	config := Config{
-		Engine: engine, Ledger: ledger.NewStore(pool), Explainer: quota.NewExplainer(pool, s.store), Denials: quota.NewDenialStore(pool), Catalog: s.store,
+		Engine: engine, Ledger: ledger.NewStore(pool), Reader: quota.NewReader(pool, s.store), Denials: quota.NewDenialStore(pool), Catalog: s.store,
 		Keys: catalog.NewAuthenticator(s.store, nil), Log: log, Metrics: registry,
 	}
 	for _, edit := range edit {

@@ -33,14 +33,14 @@ left join lateral (
   (select e.total - e.units as total
    from quotad.entry e
    where k.subject_id = 0 and k.edge is not null and e.tenant_id = k.tenant_id and e.meter_id = m.meter_id
-     and e.at >= k.edge and e.at <= k.at and e.seq < k.before_seq
+     and e.subject_id >= 0 and e.at >= k.edge and e.at <= k.at and e.seq < k.before_seq
    order by e.at, e.seq
    limit 1)
   union all
   (select e.total
    from quotad.entry e
    where k.subject_id = 0 and k.edge is null and e.tenant_id = k.tenant_id and e.meter_id = m.meter_id
-     and e.at <= k.at and e.seq < k.before_seq
+     and e.subject_id >= 0 and e.at <= k.at and e.seq < k.before_seq
    order by e.at desc, e.seq desc
    limit 1)
   limit 1
@@ -103,7 +103,7 @@ cross join quotad.meter m
 cross join lateral (
   select e.seq
   from quotad.entry e
-  where e.tenant_id = a.tenant_id and e.meter_id = m.meter_id and e.at >= $2 and e.at <= $3 and e.request_id = $4
+  where e.tenant_id = a.tenant_id and e.meter_id = m.meter_id and e.subject_id >= 0 and e.at >= $2 and e.at <= $3 and e.request_id = $4
   order by e.at, e.seq
   limit 1
 ) e

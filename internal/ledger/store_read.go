@@ -169,7 +169,7 @@ left join lateral (
 left join lateral (
   select e.total - e.units as before
   from quotad.entry e
-  where k.subject = '' and e.tenant_id = k.tenant_id and e.meter_id = k.meter_id
+  where k.subject = '' and e.tenant_id = k.tenant_id and e.meter_id = k.meter_id and e.subject_id >= 0
     and e.at >= start.at and e.at <= now.at
   order by e.at, e.seq
   limit 1
@@ -248,7 +248,7 @@ with recursive step as (
     from (
       (select t.at, t.seq, t.total, t.subject_total
        from quotad.entry t
-       where s.subject_id = 0 and t.tenant_id = s.tenant_id and t.meter_id = s.meter_id
+       where s.subject_id = 0 and t.tenant_id = s.tenant_id and t.meter_id = s.meter_id and t.subject_id >= 0
          and t.at > timestamptz 'epoch' + s.lo_us * interval '1 microsecond'
          and t.at <= timestamptz 'epoch' + m.us * interval '1 microsecond'
        order by t.at desc, t.seq desc

@@ -64,23 +64,9 @@ type EdgeExplain struct {
 	Total int64     `json:"total"`
 }
 
-// An Explainer explains decisions from the ledger and the kept denials. It decides
-// nothing and is safe for concurrent use.
-type Explainer struct {
-	db      ledger.Querier
-	catalog *catalog.Store
-	ledger  *ledger.Store
-	denials *DenialStore
-}
-
-// NewExplainer returns an explainer that reads from db.
-func NewExplainer(db ledger.Querier, store *catalog.Store) *Explainer {
-	return &Explainer{db: db, catalog: store, ledger: ledger.NewStore(db), denials: NewDenialStore(db)}
-}
-
-// Entry explains the request that an entry is of. It returns [ledger.ErrNotFound] if
+// ExplainEntry explains the request that an entry is of. It returns [ledger.ErrNotFound] if
 // there is no such entry.
-func (x *Explainer) Entry(ctx context.Context, tenant string, seq int64) (Explanation, error) {
+func (x *Reader) ExplainEntry(ctx context.Context, tenant string, seq int64) (Explanation, error) {
 	entries, err := x.ledger.Entries(ctx, ledger.EntryQuery{
 		Tenant: tenant, AfterSeq: max(0, seq-ChargesMax), Limit: 2 * ChargesMax,
 	})
@@ -96,9 +82,9 @@ func (x *Explainer) Entry(ctx context.Context, tenant string, seq int64) (Explan
 	return x.entries(ctx, tenant, entries)
 }
 
-// Request explains a request by its id: a denial that is kept, or entries from about
+// ExplainRequest explains a request by its id: a denial that is kept, or entries from about
 // the instant that the id holds. It returns [ledger.ErrNotFound] if there is neither.
-func (x *Explainer) Request(ctx context.Context, tenant string, id uuid.UUID) (Explanation, error) {
+func (x *Reader) ExplainRequest(ctx context.Context, tenant string, id uuid.UUID) (Explanation, error) {
 	denial, err := x.denials.Denial(ctx, tenant, id)
 	if err == nil {
 		return x.denial(ctx, tenant, &denial)
@@ -114,11 +100,11 @@ func (x *Explainer) Request(ctx context.Context, tenant string, id uuid.UUID) (E
 	if err != nil {
 		return Explanation{}, fmt.Errorf("explain request %s: %w", id, err)
 	}
-	return x.Entry(ctx, tenant, seq)
+	return x.ExplainEntry(ctx, tenant, seq)
 }
 
 // entries explains an allowed request by its entries.
-func (x *Explainer) entries(ctx context.Context, tenant string, entries []ledger.Entry) (Explanation, error) {
+func (x *Reader) entries(ctx context.Context, tenant string, entries []ledger.Entry) (Explanation, error) {
 	first := &entries[0]
 	out := Explanation{
 		Tenant: tenant, Subject: first.Subject, RequestID: first.RequestID, At: first.At, Allowed: true,
@@ -145,7 +131,7 @@ func (x *Explainer) entries(ctx context.Context, tenant string, entries []ledger
 }
 
 // denial explains a kept denial.
-func (x *Explainer) denial(ctx context.Context, tenant string, d *Denial) (Explanation, error) {
+func (x *Reader) denial(ctx context.Context, tenant string, d *Denial) (Explanation, error) {
 	out := Explanation{
 		Tenant: tenant, Subject: d.Subject, RequestID: d.RequestID, At: d.At, Reason: d.Reason,
 		Plan: d.Plan, PlanVersion: d.PlanVersion, AfterSeq: d.AfterSeq, Consistent: true,
@@ -193,8 +179,8 @@ func scopedTo(l *limit, subjectID int64) int64 {
 }
 
 // rules returns the rules of a plan version under the tenant's calendars.
-func (x *Explainer) rules(ctx context.Context, tenant string, versionID int64) (*rules, facts, error) {
-	account, err := accountFacts(ctx, x.db, tenant)
+func (x *Reader) rules(ctx context.Context, tenant string, versionID int64) (*rules, facts, error) {
+	account, _, err := accountNow(ctx, x.db, tenant)
 	if err != nil {
 		return nil, facts{}, err
 	}
@@ -220,7 +206,7 @@ type askedLimit struct {
 }
 
 // finish counts every limit again and says how the sums came out.
-func (x *Explainer) finish(ctx context.Context, out *Explanation, tenantID int64, asked []askedLimit) error {
+func (x *Reader) finish(ctx context.Context, out *Explanation, tenantID int64, asked []askedLimit) error {
 	past, err := x.past(ctx, tenantID, out.At, asked)
 	if err != nil {
 		return err
@@ -242,7 +228,7 @@ func (x *Explainer) finish(ctx context.Context, out *Explanation, tenantID int64
 
 // past reads, for each limit that is a window, the running total just before and at the
 // window's edges; nil for the others.
-func (x *Explainer) past(ctx context.Context, tenantID int64, at time.Time, asked []askedLimit) ([][]ledger.PastTotal, error) {
+func (x *Reader) past(ctx context.Context, tenantID int64, at time.Time, asked []askedLimit) ([][]ledger.PastTotal, error) {
 	var queries []ledger.PastQuery
 	for i := range asked {
 		for _, edge := range asked[i].edges(at) {

@@ -42,7 +42,7 @@ func TestEveryDecisionIsExplainedByTheLedger(t *testing.T) {
 	start := time.Date(2026, 3, 28, 18, 20, 0, 0, time.UTC) // ten minutes before midnight in Kolkata
 	w.db.SetClock(t, start)
 	e := w.engine(t, nil)
-	x := NewExplainer(w.db.Service(t), w.catalog)
+	x := NewReader(w.db.Service(t), w.catalog)
 	var decisions []Decision
 	for i := range 150 {
 		switch i {
@@ -79,10 +79,10 @@ func TestEveryDecisionIsExplainedByTheLedger(t *testing.T) {
 		var got Explanation
 		var err error
 		if d.Allowed {
-			got, err = x.Entry(t.Context(), "acme", d.Receipt.Seq)
+			got, err = x.ExplainEntry(t.Context(), "acme", d.Receipt.Seq)
 		} else {
 			denied++
-			got, err = x.Request(t.Context(), "acme", d.RequestID)
+			got, err = x.ExplainRequest(t.Context(), "acme", d.RequestID)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -119,32 +119,32 @@ func TestExplanationsFindWhatDoesNotComeOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fmt.Sprintf(explainConfig, 300, "UTC"))
 	e := w.engine(t, nil)
-	x := NewExplainer(w.db.Service(t), w.catalog)
+	x := NewReader(w.db.Service(t), w.catalog)
 	for range 3 {
 		request := Request{Tenant: "acme", Subject: "u", Charges: []Charge{{Meter: "calls", Cost: 2}, {Meter: "tokens", Cost: 1}}}
 		if _, err := e.Decide(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
 	}
-	first, err := x.Entry(t.Context(), "acme", 4)
+	first, err := x.ExplainEntry(t.Context(), "acme", 4)
 	if err != nil || !first.Consistent || first.AfterSeq != 2 || len(first.Entries) != 2 {
 		t.Fatalf("explanation of entry 4 = %+v, %v; want that of entries 3 and 4", first, err)
 	}
-	byID, err := x.Request(t.Context(), "acme", first.RequestID)
+	byID, err := x.ExplainRequest(t.Context(), "acme", first.RequestID)
 	if err != nil || byID.AfterSeq != 2 {
 		t.Errorf("explanation of the same request by its id = %+v, %v", byID, err)
 	}
-	if _, err := x.Entry(t.Context(), "acme", 7); !errors.Is(err, ledger.ErrNotFound) {
+	if _, err := x.ExplainEntry(t.Context(), "acme", 7); !errors.Is(err, ledger.ErrNotFound) {
 		t.Errorf("error of an entry that is not there = %v, want ErrNotFound", err)
 	}
-	if _, err := x.Request(t.Context(), "acme", uuid.Must(uuid.NewV7())); !errors.Is(err, ledger.ErrNotFound) {
+	if _, err := x.ExplainRequest(t.Context(), "acme", uuid.Must(uuid.NewV7())); !errors.Is(err, ledger.ErrNotFound) {
 		t.Errorf("error of a request that is not there = %v, want ErrNotFound", err)
 	}
-	if _, err := x.Request(t.Context(), "acme", uuid.New()); !errors.Is(err, ledger.ErrNotFound) {
+	if _, err := x.ExplainRequest(t.Context(), "acme", uuid.New()); !errors.Is(err, ledger.ErrNotFound) {
 		t.Errorf("error of an id without an instant = %v, want ErrNotFound", err)
 	}
 	w.db.Exec(t, "set session_replication_role = replica; update quotad.entry set units = units - 1 where seq = 1")
-	if tampered, err := x.Entry(t.Context(), "acme", 4); err != nil || tampered.Consistent {
+	if tampered, err := x.ExplainEntry(t.Context(), "acme", 4); err != nil || tampered.Consistent {
 		t.Errorf("after an entry was edited the explanation is %q, %v; want that it does not come out", tampered.Text, err)
 	}
 }

@@ -79,7 +79,7 @@ func newWorld(t *testing.T) *world {
 	}
 	handler, err := api.New(api.Config{
 		Engine: engine, Ledger: ledger.NewStore(pool), Denials: quota.NewDenialStore(pool),
-		Explainer: quota.NewExplainer(pool, w.catalog), Catalog: w.catalog,
+		Reader: quota.NewReader(pool, w.catalog), Catalog: w.catalog,
 		Keys: catalog.NewAuthenticator(w.catalog, time.Now), Log: log, Metrics: registry,
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,28 +13,28 @@ import (
 
 // index: account_tenant_unique. lock: none.
 const accountFactsSQL = `
-select a.tenant_id, a.plan, a.timezone, a.billing_anchor, coalesce(a.calendar_past::text, '')
+select a.tenant_id, a.plan, a.timezone, a.billing_anchor, coalesce(a.calendar_past::text, ''),
+       greatest(quotad.decision_clock(), a.last_at)
 from quotad.account a
 where a.tenant = $1`
 
-// accountFacts returns what is known of a tenant, or [ledger.ErrNotFound].
-func accountFacts(ctx context.Context, db ledger.Querier, tenant string) (facts, error) {
+// accountNow returns what is known of a tenant, and its time; [ledger.ErrNotFound] if
+// there is no such tenant.
+func accountNow(ctx context.Context, db ledger.Querier, tenant string) (f facts, now time.Time, err error) {
 	rows, err := db.Query(ctx, accountFactsSQL, tenant)
 	if err != nil {
-		return facts{}, fmt.Errorf("read account: %w", err)
+		return f, now, fmt.Errorf("read account: %w", err)
 	}
-	f, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (facts, error) {
-		var f facts
-		err := row.Scan(&f.tenantID, &f.plan, &f.timezone, &f.billingAnchor, &f.calendarPast)
-		return f, err
+	_, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) {
+		return struct{}{}, row.Scan(&f.tenantID, &f.plan, &f.timezone, &f.billingAnchor, &f.calendarPast, &now)
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return facts{}, ledger.ErrNotFound
+		return f, now, ledger.ErrNotFound
 	case err != nil:
-		return facts{}, fmt.Errorf("read account: %w", err)
+		return f, now, fmt.Errorf("read account: %w", err)
 	}
-	return f, nil
+	return f, now.UTC(), nil
 }
 
 // index: subject_unique. lock: none.
