@@ -1,6 +1,8 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -64,57 +66,81 @@ var entryKinds = []string{
 	"consume", "hold", "extend", "settle", "release", "expire", "reverse", "adjust", "grant",
 }
 
-// entries is GET /v1/tenants/{tenant}/entries: the ledger, page by page.
+// entries is GET /v1/tenants/{tenant}/entries: the ledger, page by page, or as one
+// stream of all that the filters select.
 func (h *Handler) entries(c *call) error {
-	q, list, err := c.entryQuery()
+	q, digest, err := c.entryQuery()
 	if err != nil {
 		return err
 	}
-	size := q.Limit
-	q.Limit = min(size+1, ledger.EntriesMax) // one more tells whether there is a next page
-	entries, err := h.Ledger.Entries(c.r.Context(), q)
+	if q.format != formatJSON {
+		return h.exportEntries(c, q)
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), readTimeout)
+	defer cancel()
+	list, err := h.Ledger.EntryList(ctx, q.EntryQuery)
+	if err != nil {
+		return ledgerTenantNotFound(err)
+	}
+	read, err := list.Next(ctx)
 	if err != nil {
 		return err
 	}
-	if len(entries) == 0 {
-		if _, err := h.Catalog.Tenant(c.r.Context(), c.tenant); err != nil {
-			return tenantNotFound(err)
-		}
+	page := entriesPage{Entries: make([]entryBody, len(read.Entries))}
+	for i := range read.Entries {
+		page.Entries[i] = newEntryBody(&read.Entries[i])
 	}
-	page := entriesPage{Entries: make([]entryBody, 0, len(entries))}
-	for i := range entries[:min(size, len(entries))] {
-		page.Entries = append(page.Entries, newEntryBody(&entries[i]))
-	}
-	// A page of the largest size may be the last one and not know it: the next is empty.
-	if len(entries) > size || len(entries) == ledger.EntriesMax {
-		page.NextCursor = encodeSeqCursor(list, entries[size-1].Seq)
+	if read.NextSeq > 0 {
+		page.NextCursor = encodeSeqCursor(digest, read.NextSeq)
 	}
 	return c.json(http.StatusOK, page)
 }
 
+// ledgerTenantNotFound is the problem that a reader of a tenant's ledger has when there
+// is no such tenant.
+func ledgerTenantNotFound(err error) error {
+	if errors.Is(err, ledger.ErrNotFound) {
+		return &problem{code: codeTenantNotFound, cause: err}
+	}
+	return err
+}
+
+// An entryListQuery is a list of entries and the form it is asked for in.
+type entryListQuery struct {
+	ledger.EntryQuery
+	format format
+}
+
 // entryQuery reads the filters of a list of entries, and what identifies that list.
-func (c *call) entryQuery() (ledger.EntryQuery, [cursorDigestBytes]byte, error) {
+func (c *call) entryQuery() (entryListQuery, [cursorDigestBytes]byte, error) {
 	var list [cursorDigestBytes]byte
-	query, err := c.query("limit", "cursor", "order", "meter", "subject", "kind", "from", "until")
+	query, err := c.query("limit", "cursor", "order", "meter", "subject", "kind", "plan", "request_id", "from", "to", "format")
 	if err != nil {
-		return ledger.EntryQuery{}, list, err
+		return entryListQuery{}, list, err
 	}
 	f := filter{values: query}
-	q := ledger.EntryQuery{
-		Tenant:  c.tenant,
-		Limit:   f.pageSize(),
-		Meter:   f.text("meter", nameRule),
-		Subject: f.text("subject", quota.IDRule),
-		Kind:    ledger.Kind(f.text("kind", oneOf(entryKinds...))),
-		From:    f.instant("from"),
-		Until:   f.instant("until"),
-	}
+	q := entryListQuery{EntryQuery: ledger.EntryQuery{
+		Tenant:    c.tenant,
+		Limit:     f.pageSize(),
+		Meter:     f.text("meter", nameRule),
+		Subject:   f.text("subject", quota.IDRule),
+		Kind:      ledger.Kind(f.text("kind", oneOf(entryKinds...))),
+		Plan:      f.text("plan", nameRule),
+		RequestID: f.uuid("request_id"),
+	}}
+	q.From, q.To = f.span()
 	q.Descending = f.text("order", oneOf("asc", "desc")) == "desc"
-	if !q.From.IsZero() && !q.Until.IsZero() && !q.From.Before(q.Until) {
-		f.fault("until", "must be after from")
+	q.format = f.format(c.r.Header)
+	if q.format != formatJSON {
+		for _, name := range []string{"limit", "cursor"} {
+			if f.values.Has(name) {
+				f.fault(name, "is for pages of JSON: a stream has the whole list")
+			}
+		}
+		return q, list, f.problem()
 	}
-	list = listDigest("entries", q.Tenant, q.Meter, q.Subject, string(q.Kind),
-		stamp(q.From), stamp(q.Until), strconv.FormatBool(q.Descending))
+	list = listDigest("entries", q.Tenant, q.Meter, q.Subject, string(q.Kind), q.Plan, q.RequestID.String(),
+		stamp(q.From), stamp(q.To), strconv.FormatBool(q.Descending))
 	if f.values.Has("cursor") {
 		seq, ok := decodeSeqCursor(list, f.values.Get("cursor"))
 		if !ok {

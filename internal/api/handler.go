@@ -138,8 +138,13 @@ func (h *Handler) serve(rt Route) http.HandlerFunc {
 		c.begin(h, rt.Pattern, w, r)
 		defer func() {
 			if cause := recover(); cause != nil {
-				h.panicked(c, cause)
+				if cause != http.ErrAbortHandler {
+					h.panicked(c, cause)
+				}
 				observe(c.status, time.Since(started))
+				if cause == http.ErrAbortHandler {
+					panic(cause) // net/http breaks the connection off
+				}
 				return // c may be in any state: it is not used again
 			}
 			observe(c.status, time.Since(started))
@@ -168,9 +173,6 @@ func (h *Handler) handle(rt Route, c *call) error {
 
 // panicked answers a panic with a problem if no answer has begun, and logs where.
 func (h *Handler) panicked(c *call, cause any) {
-	if cause == http.ErrAbortHandler {
-		panic(cause)
-	}
 	err := fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
 	if c.status != 0 {
 		h.logFailure(c, &problem{code: codeInternal, cause: err}, h.NewID())

@@ -14,6 +14,9 @@ const consumeText = "Decides and, if it is allowed, charges, in one commit. Give
 const batchText = "Up to 1,000 requests, each decided as if it had been sent alone and in their order; they are no unit. " +
 	"Each result has the status and the body that the request alone would have got."
 
+const entriesText = "A page looks at a bounded range of numbers, so a page of a narrow filter may hold few entries, or none, and still have a next_cursor. " +
+	"As CSV or NDJSON, by format or by Accept, all that the filters select is streamed; a stream that cannot go on is broken off without its end."
+
 const usageText = "From running totals: what a bucket costs to read does not depend on how much is in it, and all of an answer is of one instant. " +
 	"Without from and to: the tenant's month up to now. The buckets at the ends are cut to the range. Without tz they follow the tenant's own calendar, " +
 	"its billing anchor included; with tz months begin on the first. At most 1,500 buckets a series, and 20,000 on a page of series."
@@ -226,16 +229,18 @@ var parameters = map[string]parameterWords{
 	"plan":       {"The name of a plan.", object{"type": "string"}},
 	"key":        {"The key's id.", object{"type": "string"}},
 
-	"limit":      {"How many at most on this page.", object{"type": "integer", "minimum": 1, "maximum": pageMax, "default": pageDefault}},
-	"cursor":     {"The next_cursor of the page before, of this same list.", object{"type": "string"}},
-	"from":       {"From this instant on.", object{"type": "string", "format": "date-time"}},
-	"until":      {"Before this instant.", object{"type": "string", "format": "date-time"}},
-	"to":         {"Before this instant.", object{"type": "string", "format": "date-time"}},
-	"order":      {"asc is by time, desc the newest first.", object{"type": "string", "enum": []string{"asc", "desc"}, "default": "asc"}},
-	"subject":    {"Only of this subject.", object{"type": "string"}},
-	"kind":       {"Only entries of this kind.", object{"type": "string", "enum": entryKinds}},
-	"limit_name": {"Only of this limit.", object{"type": "string"}},
-	"reason":     {"Only with this reason.", object{"type": "string", "enum": reasons}},
+	"limit":              {"How many at most on this page.", object{"type": "integer", "minimum": 1, "maximum": pageMax, "default": pageDefault}},
+	"cursor":             {"The next_cursor of the page before, of this same list.", object{"type": "string"}},
+	"from":               {"From this instant on.", object{"type": "string", "format": "date-time"}},
+	"to":                 {"Before this instant.", object{"type": "string", "format": "date-time"}},
+	"format":             {"json is pages; csv and ndjson stream the whole list.", object{"type": "string", "enum": []string{"json", "csv", "ndjson"}, "default": "json"}},
+	"entries.plan":       {"Only decided under this plan.", object{"type": "string"}},
+	"entries.request_id": {"Only of this decision.", object{"type": "string", "format": "uuid"}},
+	"order":              {"asc is by time, desc the newest first.", object{"type": "string", "enum": []string{"asc", "desc"}, "default": "asc"}},
+	"subject":            {"Only of this subject.", object{"type": "string"}},
+	"kind":               {"Only entries of this kind.", object{"type": "string", "enum": entryKinds}},
+	"limit_name":         {"Only of this limit.", object{"type": "string"}},
+	"reason":             {"Only with this reason.", object{"type": "string", "enum": reasons}},
 
 	"usage.meter":             {"The meter.", object{"type": "string"}},
 	"usage.from":              {"From this instant on; the start of the tenant's month if absent.", object{"type": "string", "format": "date-time"}},

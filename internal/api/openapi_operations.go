@@ -186,8 +186,10 @@ var operations = map[string]operation{
 	},
 	"GET /v1/tenants/{tenant}/entries": {
 		id: "entries", tag: "audit", summary: "The ledger, page by page",
-		query:  append([]string{"meter", "subject", "kind", "from", "until", "order"}, pageQuery...),
-		answer: entriesPage{}, answers: "One page of entries.", codes: []code{codeTenantNotFound},
+		description: entriesText,
+		query:       append([]string{"meter", "subject", "kind", "plan", "request_id", "from", "to", "order", "format"}, pageQuery...),
+		answer:      entriesPage{}, answers: "One page of entries, or all of them as a stream.", codes: []code{codeTenantNotFound},
+		otherTypes: []string{"text/csv", "application/x-ndjson"},
 	},
 	"GET /v1/tenants/{tenant}/entries/{seq}": {
 		id: "entry", tag: "audit", summary: "One entry",

@@ -4,7 +4,10 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/quotad/quotad/internal/quota"
 )
@@ -79,6 +82,19 @@ func (f *filter) instant(name string) time.Time {
 		return time.Time{}
 	}
 	return at.UTC().Truncate(time.Microsecond)
+}
+
+// uuid returns a parameter; zero if not given.
+func (f *filter) uuid(name string) uuid.UUID {
+	if !f.values.Has(name) {
+		return uuid.Nil
+	}
+	text := f.values.Get(name)
+	id, err := uuid.Parse(text)
+	if err != nil || !strings.EqualFold(text, id.String()) || id == uuid.Nil {
+		f.fault(name, "must be a UUID as answers write it, like 0198c5d7-8f5e-7c4e-9d6c-3f2a1b0c9d8e")
+	}
+	return id
 }
 
 // span returns the parameters from (inclusive) and to (exclusive); zero if not given.

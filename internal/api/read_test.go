@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -77,10 +78,14 @@ func TestBadReads(t *testing.T) {
 		{audit, "/v1/tenants/acme/entries?order=up", "order", "asc, desc"},
 		{audit, "/v1/tenants/acme/entries?kind=spent", "kind", "one of consume"},
 		{audit, "/v1/tenants/acme/entries?meter=API", "meter", "must match"},
+		{audit, "/v1/tenants/acme/entries?plan=API", "plan", "must match"},
+		{audit, "/v1/tenants/acme/entries?request_id=7", "request_id", "must be a UUID"},
+		{audit, "/v1/tenants/acme/entries?request_id=%7B0198c5d7-8f5e-7c4e-9d6c-3f2a1b0c9d8e%7D", "request_id", "must be a UUID"},
+		{audit, "/v1/tenants/acme/entries?until=2026-01-01T00:00:00Z", "until", "not a parameter"},
 		{audit, "/v1/tenants/acme/entries?subject=", "subject", "1 to 256 bytes"},
 		{audit, "/v1/tenants/acme/entries?from=yesterday", "from", "RFC 3339"},
-		{audit, "/v1/tenants/acme/entries?until=0001-01-01T00:00:00Z", "until", "1970"},
-		{audit, "/v1/tenants/acme/entries?from=2026-01-01T00:00:00Z&until=2026-01-01T00:00:00Z", "until", "after from"},
+		{audit, "/v1/tenants/acme/entries?to=0001-01-01T00:00:00Z", "to", "1970"},
+		{audit, "/v1/tenants/acme/entries?from=2026-01-01T00:00:00Z&to=2026-01-01T00:00:00Z", "to", "after from"},
 		{audit, "/v1/tenants/acme/entries?cursor=abc", "cursor", "next_cursor"},
 		{audit, "/v1/tenants/acme/entries/0", "seq", "whole number from 1"},
 		{audit, "/v1/tenants/acme/entries/-1", "seq", "whole number from 1"},
@@ -178,6 +183,10 @@ func TestEntriesPageByPage(t *testing.T) {
 	}
 	golden(t, "entry", s.read(catalog.KeyAudit, "/v1/tenants/huge/entries/2").want(t, 200))
 	golden(t, "entries", s.read(catalog.KeyAudit, "/v1/tenants/huge/entries?limit=2&order=desc").want(t, 200))
+	var third entriesPage
+	if err := json.Unmarshal([]byte(s.read(catalog.KeyAudit, "/v1/tenants/huge/entries?limit=1&from=2026-01-31T12:00:02Z").body), &third); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		query string
 		want  []int64
@@ -189,12 +198,42 @@ func TestEntriesPageByPage(t *testing.T) {
 		{"limit=2&subject=u1", []int64{2, 4, 6}},
 		{"limit=2&kind=consume&meter=api.calls&order=desc&subject=u0", []int64{7, 5, 3, 1}},
 		{"limit=2&meter=other", nil},
+		{"limit=2&plan=huge&from=2026-01-31T12:00:05Z", []int64{6, 7}},
+		{"limit=2&plan=pro", nil},
+		{"request_id=" + third.Entries[0].RequestID.String(), []int64{3}},
+		{"request_id=0198c5d7-8f5e-7c4e-9d6c-3f2a1b0c9d8e", nil},
 		{"limit=2&kind=hold", nil},
-		{"limit=1&from=2026-01-31T12:00:02Z&until=2026-01-31T12:00:05Z", []int64{3, 4, 5}},
+		{"limit=1&from=2026-01-31T12:00:02Z&to=2026-01-31T12:00:05Z", []int64{3, 4, 5}},
 		{"limit=1&from=2026-01-31T19:00:06%2B07:00", []int64{7}},
 	} {
 		if diff := cmp.Diff(tt.want, s.entriesOf("/v1/tenants/huge/entries?"+tt.query)); diff != "" {
 			t.Errorf("entries?%s, want-, got+:\n%s", tt.query, diff)
+		}
+	}
+}
+
+// A page that ends with the last entry is the last page, also one of the largest size.
+func TestTheLastPageIsNotFollowedByAnEmptyOne(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.consume(`{"tenant":"huge","meter":"api.calls"}`).want(t, 200)
+	s.fillLedger("huge", 999)
+	for _, size := range []int{10, 100, 500, 1000} {
+		pages, next := 0, "/v1/tenants/huge/entries?limit="+strconv.Itoa(size)
+		for path := next; path != ""; pages++ {
+			var page entriesPage
+			if err := json.Unmarshal([]byte(s.read(catalog.KeyAudit, path).want(t, 200).body), &page); err != nil {
+				t.Fatal(err)
+			}
+			if path = ""; page.NextCursor != "" {
+				path = next + "&cursor=" + url.QueryEscape(page.NextCursor)
+			}
+			if len(page.Entries) != size {
+				t.Errorf("a page of %d entries, want %d", len(page.Entries), size)
+			}
+		}
+		if pages != 1000/size {
+			t.Errorf("%d pages of %d, want %d", pages, size, 1000/size)
 		}
 	}
 }

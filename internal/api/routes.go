@@ -29,7 +29,7 @@ type Route struct {
 	Scope   catalog.KeyScope // what the key must allow; "" needs no key
 	Tenancy Tenancy
 
-	timeout time.Duration // 0 where the engine bounds the time itself
+	timeout time.Duration // 0 where the engine or the handler bounds the time itself
 	handle  func(c *call) error
 }
 
@@ -55,7 +55,7 @@ func (h *Handler) routes() []Route {
 
 		{get, "/v1/tenants/{tenant}/limits", catalog.KeyRead, TenancyPath, 0, h.limits},
 		{get, "/v1/tenants/{tenant}/usage", catalog.KeyRead, TenancyPath, readTimeout, h.usage},
-		{get, "/v1/tenants/{tenant}/entries", catalog.KeyAudit, TenancyPath, readTimeout, h.entries},
+		{get, "/v1/tenants/{tenant}/entries", catalog.KeyAudit, TenancyPath, 0, h.entries},
 		{get, "/v1/tenants/{tenant}/entries/{seq}", catalog.KeyAudit, TenancyPath, readTimeout, h.entry},
 		{get, "/v1/tenants/{tenant}/explain", catalog.KeyAudit, TenancyPath, readTimeout, h.explain},
 		{get, "/v1/tenants/{tenant}/denials", catalog.KeyAudit, TenancyPath, readTimeout, h.denials},

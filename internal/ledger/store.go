@@ -26,22 +26,6 @@ type Store struct {
 // NewStore returns a store that reads from db.
 func NewStore(db Querier) *Store { return &Store{db: db} }
 
-// EntriesMax bounds one page of entries.
-const EntriesMax = 1000
-
-// An EntryQuery selects entries of one tenant. Zero fields select everything.
-type EntryQuery struct {
-	Tenant     string
-	AfterSeq   int64 // exclusive; 0 starts at the first, or at the last when Descending
-	Descending bool
-	Meter      string
-	Subject    string
-	Kind       Kind
-	From       time.Time // inclusive
-	Until      time.Time // exclusive
-	Limit      int       // 1 to EntriesMax
-}
-
 // index: account_tenant_unique. lock: none.
 const tenantIDSQL = `select a.tenant_id from quotad.account a where a.tenant = $1`
 
@@ -74,62 +58,6 @@ left join lateral (
   limit 1
 ) d on true`
 )
-
-// index: entry_pkey in its order, one range per partition; filters are checked on the
-// way, and at most one page is read of what passes them. lock: none.
-const entriesSQL = pageOf + `
-    and e.seq > $2 and e.seq < $3
-    and ($4 = '' or e.meter_id = (select m.meter_id from quotad.meter m where m.meter = $4))
-    and ($5 = '' or e.subject_id = (
-      select s.subject_id from quotad.subject s where s.tenant_id = $1 and s.subject = $5))
-    and ($6 = '' or e.kind = $6)
-    and ($7::timestamptz is null or e.at >= $7)
-    and ($8::timestamptz is null or e.at < $8)`
-
-const (
-	ascendingSQL = entriesSQL + `
-  order by e.seq
-  limit $9` + withTexts + `
-order by e.seq`
-	descendingSQL = entriesSQL + `
-  order by e.seq desc
-  limit $9` + withTexts + `
-order by e.seq desc`
-)
-
-// Entries returns one page of entries in the order of their numbers. An unknown tenant
-// has none.
-func (s *Store) Entries(ctx context.Context, q EntryQuery) ([]Entry, error) {
-	if q.Limit < 1 || q.Limit > EntriesMax {
-		return nil, fmt.Errorf("read entries: limit must be 1 to %d", EntriesMax)
-	}
-	sql, after, before := ascendingSQL, q.AfterSeq, int64(1<<62)
-	if q.Descending {
-		sql, after = descendingSQL, 0
-		if q.AfterSeq > 0 {
-			before = q.AfterSeq
-		}
-	}
-	tenantID, err := s.tenantID(ctx, q.Tenant)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("read entries: %w", err)
-	}
-	// Planned anew for each page: a plan for any tenant would sort all entries of a large
-	// one, because the usual tenant has fewer than a page.
-	rows, err := s.db.Query(ctx, sql, pgx.QueryExecModeCacheDescribe, tenantID, after, before, q.Meter, q.Subject, string(q.Kind),
-		orNull(q.From), orNull(q.Until), q.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("read entries: %w", err)
-	}
-	entries, err := pgx.CollectRows(rows, scanEntry(q.Tenant))
-	if err != nil {
-		return nil, fmt.Errorf("read entries: %w", err)
-	}
-	return entries, nil
-}
 
 // index: entry_pkey, one descent per partition. lock: none.
 const entrySQL = pageOf + `

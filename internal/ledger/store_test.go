@@ -35,7 +35,7 @@ func TestEntriesAreReadAsTheyWereWritten(t *testing.T) {
 	w := newWorld(t)
 	j := w.filled(t)
 	got, err := w.store.Entries(t.Context(), EntryQuery{Tenant: "acme", Limit: EntriesMax})
-	if diff := cmp.Diff(j.entries(), got); err != nil || diff != "" {
+	if diff := cmp.Diff(EntryPage{Entries: j.entries()}, got); err != nil || diff != "" {
 		t.Errorf("Entries: %v (-want +got):\n%s", err, diff)
 	}
 	for _, want := range j.entries()[:12] {
@@ -49,7 +49,7 @@ func TestEntriesAreReadAsTheyWereWritten(t *testing.T) {
 			t.Errorf("Entry(%q, %d): %v, want %v", tenant, seq, err, ErrNotFound)
 		}
 	}
-	if got, err := w.store.Entries(t.Context(), EntryQuery{Tenant: "nobody", Limit: 10}); err != nil || len(got) != 0 {
+	if got, err := w.store.Entries(t.Context(), EntryQuery{Tenant: "nobody", Limit: 10}); err != nil || len(got.Entries) != 0 {
 		t.Errorf("the entries of an unknown tenant: %v, %v, want none", got, err)
 	}
 	for _, limit := range []int{0, -1, EntriesMax + 1} {
@@ -59,6 +59,9 @@ func TestEntriesAreReadAsTheyWereWritten(t *testing.T) {
 	}
 }
 
+// Read to its end, page by page, a list is what looking at every entry selects. Pages
+// are full but where the bound on what they look at cuts them, and no page is behind
+// the last entry.
 func TestFiltersAndPagesSelectWhatAScanSelects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -71,23 +74,48 @@ func TestFiltersAndPagesSelectWhatAScanSelects(t *testing.T) {
 			Meter:      rapid.SampledFrom([]string{"", "", "calls", "tokens", "none"}).Draw(rt, "meter"),
 			Subject:    rapid.SampledFrom([]string{"", "", "user-1", "user-2", "none"}).Draw(rt, "subject"),
 			Kind:       rapid.SampledFrom([]Kind{"", "", KindConsume, "settle"}).Draw(rt, "kind"),
+			Plan:       rapid.SampledFrom([]string{"", "", "pro", "none"}).Draw(rt, "plan"),
+			RequestID:  rapid.SampledFrom([]uuid.UUID{{}, {}, {}, all[7].RequestID, {1}}).Draw(rt, "request"),
 			Limit:      rapid.SampledFrom([]int{1, 2, 7, EntriesMax}).Draw(rt, "limit"),
 		}
 		instant := rapid.SampledFrom([]time.Time{{}, march, april, all[20].At, all[20].At.Add(time.Microsecond), may})
-		q.From, q.Until = instant.Draw(rt, "from"), instant.Draw(rt, "until")
-		got, err := w.store.Entries(t.Context(), q)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		q.From, q.To = instant.Draw(rt, "from"), instant.Draw(rt, "to")
+		lookEntries := rapid.SampledFrom([]int64{1, 3, 10, 1000}).Draw(rt, "look")
+		looksPerPage := rapid.SampledFrom([]int{1, 2, 100}).Draw(rt, "looks")
 		want := selected(all, q)
+		var got []Entry
+		next := q
+		for range 1000 {
+			list, err := w.store.EntryList(t.Context(), next)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			list.lookEntries, list.looksPerPage = lookEntries, looksPerPage
+			page, err := list.Next(t.Context())
+			if err != nil {
+				rt.Fatal(err)
+			}
+			got = append(got, page.Entries...)
+			whole := lookEntries*int64(looksPerPage) >= int64(len(all))
+			if left := len(want) - len(got); whole && (page.NextSeq != 0) != (left > 0) {
+				rt.Fatalf("Entries(%+v): next after %d, and %d entries are left", next, page.NextSeq, left)
+			}
+			if page.NextSeq == 0 {
+				break
+			}
+			if whole && len(page.Entries) < q.Limit {
+				rt.Fatalf("Entries(%+v): a page of %d entries that is not the last", next, len(page.Entries))
+			}
+			next.AfterSeq = page.NextSeq
+		}
 		if diff := cmp.Diff(want, got); len(want)+len(got) > 0 && diff != "" {
 			rt.Fatalf("Entries(%+v) (-want +got):\n%s", q, diff)
 		}
 	})
 }
 
-// selected is the page that q asks for, found by looking at every entry.
-func selected(all []Entry, q EntryQuery) (page []Entry) {
+// selected is the list that q asks for, found by looking at every entry.
+func selected(all []Entry, q EntryQuery) (list []Entry) {
 	all = slices.Clone(all)
 	if q.Descending {
 		slices.Reverse(all)
@@ -97,14 +125,42 @@ func selected(all []Entry, q EntryQuery) (page []Entry) {
 		if q.Descending {
 			behind = q.AfterSeq == 0 || e.Seq < q.AfterSeq
 		}
-		if behind && len(page) < q.Limit &&
+		if behind &&
 			(q.Meter == "" || e.Meter == q.Meter) && (q.Subject == "" || e.Subject == q.Subject) &&
-			(q.Kind == "" || e.Kind == q.Kind) &&
-			(q.From.IsZero() || !e.At.Before(q.From)) && (q.Until.IsZero() || e.At.Before(q.Until)) {
-			page = append(page, e)
+			(q.Kind == "" || e.Kind == q.Kind) && (q.Plan == "" || e.Plan == q.Plan) &&
+			(q.RequestID == uuid.Nil || e.RequestID == q.RequestID) &&
+			(q.From.IsZero() || !e.At.Before(q.From)) && (q.To.IsZero() || e.At.Before(q.To)) {
+			list = append(list, e)
 		}
 	}
-	return page
+	return list
+}
+
+// A list ends where it did when it was begun, so that reading a busy tenant's ends.
+func TestAListHasNoLaterEntries(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	j := w.filled(t)
+	list, err := w.store.EntryList(t.Context(), EntryQuery{Tenant: "acme", Limit: 50})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := j.entries()
+	j.write(t, draft{at: may, meter: "calls", units: 1})
+	var got []Entry
+	for {
+		page, err := list.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, page.Entries...)
+		if page.NextSeq == 0 {
+			break
+		}
+	}
+	if diff := cmp.Diff(before, got); diff != "" {
+		t.Errorf("the list (-want +got):\n%s", diff)
+	}
 }
 
 func TestErasedTextsReadAsNone(t *testing.T) {
@@ -117,7 +173,7 @@ func TestErasedTextsReadAsNone(t *testing.T) {
 		want[i].Subject, want[i].Dims = "", nil
 	}
 	got, err := w.store.Entries(t.Context(), EntryQuery{Tenant: "acme", Limit: EntriesMax})
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+	if diff := cmp.Diff(EntryPage{Entries: want}, got); err != nil || diff != "" {
 		t.Errorf("Entries: %v (-want +got):\n%s", err, diff)
 	}
 }

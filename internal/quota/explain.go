@@ -67,12 +67,13 @@ type EdgeExplain struct {
 // ExplainEntry explains the request that an entry is of. It returns [ledger.ErrNotFound] if
 // there is no such entry.
 func (x *Reader) ExplainEntry(ctx context.Context, tenant string, seq int64) (Explanation, error) {
-	entries, err := x.ledger.Entries(ctx, ledger.EntryQuery{
+	page, err := x.ledger.Entries(ctx, ledger.EntryQuery{
 		Tenant: tenant, AfterSeq: max(0, seq-ChargesMax), Limit: 2 * ChargesMax,
 	})
 	if err != nil {
 		return Explanation{}, fmt.Errorf("explain entry %d: %w", seq, err)
 	}
+	entries := page.Entries
 	at := slices.IndexFunc(entries, func(e ledger.Entry) bool { return e.Seq == seq })
 	if at < 0 {
 		return Explanation{}, ledger.ErrNotFound

@@ -98,9 +98,9 @@ func TestErasingASubjectKeepsTheChain(t *testing.T) {
 		}
 	}
 	w.verify(t)
-	entries, err := w.ledger.Entries(t.Context(), ledger.EntryQuery{Tenant: "acme", Limit: 10})
-	if err != nil || len(entries) != 1 || entries[0].Subject != "" || entries[0].Dims != nil {
-		t.Errorf("after erasing: got %+v, %v", entries, err)
+	page, err := w.ledger.Entries(t.Context(), ledger.EntryQuery{Tenant: "acme", Limit: 10})
+	if err != nil || len(page.Entries) != 1 || page.Entries[0].Subject != "" || page.Entries[0].Dims != nil {
+		t.Errorf("after erasing: got %+v, %v", page, err)
 	}
 	mustDecide(t, e, r) // the same text later is a new subject
 	w.verify(t)

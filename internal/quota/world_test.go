@@ -108,11 +108,11 @@ func wantCode(t testing.TB, err error, code Code) *Error {
 
 func (w *world) entries(t testing.TB, tenant string) []ledger.Entry {
 	t.Helper()
-	entries, err := w.ledger.Entries(t.Context(), ledger.EntryQuery{Tenant: tenant, Limit: ledger.EntriesMax})
+	page, err := w.ledger.Entries(t.Context(), ledger.EntryQuery{Tenant: tenant, Limit: ledger.EntriesMax})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return entries
+	return page.Entries
 }
 
 // verify fails the test unless everything of every tenant follows from its entries.
