@@ -186,13 +186,14 @@ func (r *runner) connect(ctx context.Context) error {
 }
 
 // settle finds out whether a batch whose commit reply was lost is in the ledger, and
-// answers its calls if that can be known to be so, or cannot be known in time. It
-// returns false if the batch is certainly not there and has to run again.
+// answers its calls if that can be known to be so, or cannot be known in time, which
+// ends with ctx. It returns false if the batch is certainly not there and has to run
+// again.
 func (r *runner) settle(ctx context.Context, b *batch) (done bool) {
 	log := r.engine.config.Log
 	posting := &b.write.Postings[0]
 	until := time.Now().Add(r.engine.config.resolveTimeout)
-	for time.Now().Before(until) {
+	for ctx.Err() == nil && time.Now().Before(until) {
 		committed, err := r.resolve(ctx, b)
 		if err != nil {
 			log.Warn("a lost commit is being looked up", "error", err, "tenant", posting.Tenant, "seq", posting.Seq)
