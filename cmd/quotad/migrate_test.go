@@ -98,7 +98,7 @@ where rolname = $1`, login).Scan(&stored, &can, &member, &super)
 	// It may serve.
 	config := connConfig(t, db.OwnerURL)
 	config.User, config.Password = login, password
-	pool, err := openServicePool(t.Context(), config)
+	pool, err := openServicePool(t.Context(), config, false)
 	if err != nil {
 		t.Fatalf("openServicePool: %v", err)
 	}

@@ -41,6 +41,7 @@ const (
 type serverConfig struct {
 	Listen       string          // host:port; port 0 picks a free one
 	Database     *pgx.ConnConfig // the service login
+	Pooler       bool            // Database leads to a pooler in transaction mode
 	Log          *slog.Logger
 	NoXRateLimit bool
 	DrainDelay   time.Duration // how long /readyz is 503 before connections are refused
@@ -71,7 +72,8 @@ type server struct {
 // startServer checks the database and starts an instance on it. When it returns, the
 // instance listens.
 func startServer(ctx context.Context, config serverConfig) (*server, error) {
-	pool, err := openServicePool(ctx, config.Database)
+	config.Database = withHostBound(config.Database)
+	pool, err := openServicePool(ctx, config.Database, config.Pooler)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +103,7 @@ func (s *server) start(ctx context.Context) error {
 	s.catalog = catalog.NewStore(s.pool)
 	var err error
 	s.engine, err = quota.NewEngine(quota.Config{
-		Database: s.config.Database, Catalog: s.catalog, Log: s.config.Log, Metrics: registry,
+		Database: s.config.Database, Pooler: s.config.Pooler, Catalog: s.catalog, Log: s.config.Log, Metrics: registry,
 	})
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)

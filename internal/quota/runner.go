@@ -177,7 +177,11 @@ func (r *runner) connect(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.engine.config.readTimeout)
 	defer cancel()
-	session, err := pg.Connect(ctx, r.engine.config.Database)
+	open := pg.Connect
+	if r.engine.config.Pooler {
+		open = pg.ConnectPooled
+	}
+	session, err := open(ctx, r.engine.config.Database)
 	if err != nil {
 		return err
 	}
