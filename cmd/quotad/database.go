@@ -14,8 +14,13 @@ import (
 	"github.com/quotad/quotad/internal/pg"
 )
 
-// connectMax bounds the first connection of a command.
-const connectMax = 15 * time.Second
+const (
+	// connectMax bounds the first connection of a command.
+	connectMax = 15 * time.Second
+	// commandConnsMax is for commands that end; the driver's own default grows with the
+	// machine.
+	commandConnsMax = 4
+)
 
 // databaseFlags say which database a command works on.
 type databaseFlags struct {
@@ -46,6 +51,9 @@ func (f databaseFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(f.URL)
 	if err != nil {
 		return nil, fmt.Errorf("--database-url: %w", err)
+	}
+	if !strings.Contains(f.URL, "pool_max_conns") {
+		config.MaxConns = commandConnsMax
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
