@@ -6,7 +6,7 @@ SOAK ?= 10m
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
 check: ## Everything a change must pass, as in CI: format, vet, staticcheck, race, tests
@@ -37,6 +37,10 @@ soak: ## Fuzzers, FUZZTIME (1m) each, then long tests, SOAK (10m) each
 		done; \
 	done
 	QUOTAD_SOAK=$(SOAK) go test -count=1 -timeout 4h ./...
+
+.PHONY: pgbouncer
+pgbouncer: ## Tests through a real PgBouncer, which must be installed
+	PATH="$$PATH:/usr/sbin" go test -count=1 -tags pgbouncer ./cmd/quotad -run PgBouncer
 
 .PHONY: dev
 dev: ## A private PostgreSQL, demo data and a server to try

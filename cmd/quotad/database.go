@@ -10,10 +10,17 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/quotad/quotad/internal/pg"
 )
 
-// connectMax bounds the first connection of a command.
-const connectMax = 15 * time.Second
+const (
+	// connectMax bounds the first connection of a command.
+	connectMax = 15 * time.Second
+	// commandConnsMax is for commands that end; the driver's own default grows with the
+	// machine.
+	commandConnsMax = 4
+)
 
 // databaseFlags say which database a command works on.
 type databaseFlags struct {
@@ -45,6 +52,9 @@ func (f databaseFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--database-url: %w", err)
 	}
+	if !strings.Contains(f.URL, "pool_max_conns") {
+		config.MaxConns = commandConnsMax
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("open the database: %w", err)
@@ -58,6 +68,40 @@ func (f databaseFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
+// poolerFlags say what is between a command that decides and its database.
+type poolerFlags struct {
+	Pooler bool `name:"pooler" env:"QUOTAD_POOLER" help:"The URL leads to a pooler in transaction mode, such as PgBouncer: see docs/postgresql.md."`
+}
+
+// connectAsSession connects as the engine's sessions will, and makes sure that they get
+// the settings that decisions rely on.
+func connectAsSession(ctx context.Context, config *pgx.ConnConfig, pooler bool) (*pgx.Conn, error) {
+	if !pooler {
+		config = pg.WithSettings(config)
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, unreachable(config, err)
+	}
+	wanted, got, ok, err := pg.Differing(ctx, conn)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s is %q in a new session, and %q is needed: %s", wanted.Name, got, wanted.Value, settingAdvice(config.User, pooler))
+	}
+	if err != nil {
+		conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is of no use any more
+		return nil, err
+	}
+	return conn, nil
+}
+
+// settingAdvice is what to do about a session without its settings.
+func settingAdvice(login string, pooler bool) string {
+	if pooler {
+		return fmt.Sprintf("run `quotad migrate --service-login %s` on PostgreSQL itself, then RECONNECT the pooler", login)
+	}
+	return "something in between drops startup parameters; if it is a pooler, use --pooler"
+}
+
 // unreachable says in one sentence what could not be reached and what to check. The
 // driver's own text goes over several lines, one for each address that it tried.
 func unreachable(conn *pgx.ConnConfig, err error) error {
@@ -67,6 +111,9 @@ func unreachable(conn *pgx.ConnConfig, err error) error {
 		check := refusals[refused.Code]
 		if check == "" {
 			check = "see the server's log"
+		}
+		if strings.HasPrefix(refused.Message, "unsupported startup parameter") {
+			check = "this is a pooler: use --pooler"
 		}
 		return fmt.Errorf("database %s refused: %s (%s); %s", where, refused.Message, refused.Code, check)
 	}

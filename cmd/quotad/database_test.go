@@ -32,6 +32,13 @@ func TestUnreachableDatabaseSaysWhatToCheck(t *testing.T) {
 			if strings.Contains(stderr, secret) {
 				t.Errorf("apply shows the password: %q", stderr)
 			}
+			if tt.name == "no schema" {
+				return // migrate is for that
+			}
+			code, _, stderr = command(t, "migrate", "--database-url", tt.url)
+			if code != 1 || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 || strings.Contains(stderr, secret) {
+				t.Errorf("migrate exits with %d and says %q, want one line with %q and no password", code, stderr, tt.want)
+			}
 		})
 	}
 }

@@ -27,6 +27,7 @@ const (
 // that serve it: what dev does for its own.
 type demoCmd struct {
 	Database databaseFlags `embed:""`
+	Pooling  poolerFlags   `embed:""`
 	Logging  logFlags      `embed:""`
 	URL      string        `name:"url" default:"http://127.0.0.1:8080" help:"Where the instances are reached, for the lines that are printed."`
 	JSON     bool          `name:"json" help:"Print one JSON object instead of the text."`
@@ -39,9 +40,15 @@ func (cmd demoCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer pool.Close()
+	database := pool.Config().ConnConfig
+	conn, err := connectAsSession(ctx, database, cmd.Pooling.Pooler)
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	conn.Close(ctx)
 	store := catalog.NewStore(pool)
 	engine, err := quota.NewEngine(quota.Config{
-		Database: pool.Config().ConnConfig, Catalog: store, Log: cmd.Logging.logger(s.Err), Metrics: prometheus.NewRegistry(),
+		Database: database, Pooler: cmd.Pooling.Pooler, Catalog: store, Log: cmd.Logging.logger(s.Err), Metrics: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)

@@ -45,7 +45,7 @@ func (cmd devCmd) Run(ctx context.Context, s *streams) (err error) {
 	if _, err := migrateDatabase(ctx, owner); err != nil {
 		return unlessStopped(ctx, err)
 	}
-	if err := ensureServiceLogin(ctx, owner, devLogin, ""); err != nil {
+	if _, err := ensureServiceLogin(ctx, owner, devLogin, ""); err != nil {
 		return unlessStopped(ctx, err)
 	}
 	service := owner.Copy()

@@ -288,6 +288,12 @@ func (tr *traffic) next(worker int, last []sim.Call) []sim.Request {
 	if tr.sent.Add(int64(len(last))) >= mixedCallsMin && time.Now().After(tr.until) {
 		return nil
 	}
+	return tr.more(worker, last)
+}
+
+// more is what a worker sends that has got its answers.
+func (tr *traffic) more(worker int, last []sim.Call) []sim.Request {
+	w := tr.workers[worker]
 	if len(last) > 0 && last[0].Key != "" && w.tries < 3 && w.chance(30) {
 		return w.again(&last[0])
 	}

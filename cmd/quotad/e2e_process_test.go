@@ -165,9 +165,9 @@ type instance struct {
 	url string
 }
 
-func startServe(t *testing.T, db *pgtest.DB) *instance {
+func startServe(t *testing.T, db *pgtest.DB, flags ...string) *instance {
 	t.Helper()
-	p := start(t, nil, "serve", "--database-url", db.URL, "--listen", "127.0.0.1:0")
+	p := start(t, nil, append([]string{"serve", "--database-url", db.URL, "--listen", "127.0.0.1:0"}, flags...)...)
 	line := p.line(t)
 	url, ok := strings.CutPrefix(line, "listening on ")
 	if !ok {
@@ -176,10 +176,10 @@ func startServe(t *testing.T, db *pgtest.DB) *instance {
 	return &instance{p, url}
 }
 
-func startServes(t *testing.T, db *pgtest.DB, n int) (instances []*instance, urls []string) {
+func startServes(t *testing.T, db *pgtest.DB, n int, flags ...string) (instances []*instance, urls []string) {
 	t.Helper()
 	for range n {
-		i := startServe(t, db)
+		i := startServe(t, db, flags...)
 		instances, urls = append(instances, i), append(urls, i.url)
 	}
 	return instances, urls

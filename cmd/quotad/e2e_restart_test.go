@@ -60,6 +60,7 @@ func restartRound(t *testing.T, seed uint64, length time.Duration) {
 		i.stop(t, sigterm)
 	}
 	t.Log(sumUp(calls))
+	wantSettled(t, calls)
 	lostMax := 0
 	for i := range calls {
 		c := &calls[i]

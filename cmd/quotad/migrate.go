@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/quotad/quotad/internal/pg"
 	"github.com/quotad/quotad/migrations"
 )
 
@@ -29,10 +30,20 @@ type migrateCmd struct {
 
 // migrateResult is what a migration did.
 type migrateResult struct {
-	Applied      []string `json:"applied"`
-	Version      int64    `json:"version"`
-	ServiceLogin string   `json:"service_login,omitempty"`
+	Applied         []string        `json:"applied"`
+	Version         int64           `json:"version"`
+	ServiceLogin    string          `json:"service_login,omitempty"`
+	ServicePassword passwordOutcome `json:"service_password,omitempty"`
 }
+
+// passwordOutcome is what became of the service login's password.
+type passwordOutcome string
+
+const (
+	passwordSet  passwordOutcome = "set"
+	passwordKept passwordOutcome = "kept" // none was given, and the login was there
+	passwordNone passwordOutcome = "none" // none was given, and the login is new
+)
 
 // Run migrates and says what was done.
 func (cmd migrateCmd) Run(ctx context.Context, s *streams) error {
@@ -48,10 +59,17 @@ func (cmd migrateCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	if cmd.ServiceLogin != "" {
-		if err := ensureServiceLogin(ctx, config, cmd.ServiceLogin, cmd.ServicePassword); err != nil {
+		created, err := ensureServiceLogin(ctx, config, cmd.ServiceLogin, cmd.ServicePassword)
+		if err != nil {
 			return err
 		}
-		result.ServiceLogin = cmd.ServiceLogin
+		result.ServiceLogin, result.ServicePassword = cmd.ServiceLogin, passwordKept
+		switch {
+		case cmd.ServicePassword != "":
+			result.ServicePassword = passwordSet
+		case created:
+			result.ServicePassword = passwordNone
+		}
 	}
 	return result.print(s.Out, cmd.JSON)
 }
@@ -66,7 +84,11 @@ func (r migrateResult) print(to io.Writer, asJSON bool) error {
 	}
 	fmt.Fprintln(&b, "schema is at version", r.Version)
 	if r.ServiceLogin != "" {
-		fmt.Fprintln(&b, "login", r.ServiceLogin, "may serve")
+		fmt.Fprintf(&b, "login %s may serve; %s\n", r.ServiceLogin, map[passwordOutcome]string{
+			passwordSet:  "its password is set",
+			passwordKept: "its password is as it was",
+			passwordNone: "it has no password: set QUOTAD_SERVICE_PASSWORD and run this again, unless the server lets it in by other means",
+		}[r.ServicePassword])
 	}
 	_, err := io.WriteString(to, b.String())
 	return err
@@ -75,6 +97,9 @@ func (r migrateResult) print(to io.Writer, asJSON bool) error {
 // migrateDatabase applies what is missing.
 func migrateDatabase(ctx context.Context, config *pgx.ConnConfig) (migrateResult, error) {
 	result := migrateResult{Applied: []string{}}
+	if err := requireDirect(ctx, config); err != nil {
+		return result, fmt.Errorf("migrate: %w", err)
+	}
 	applied, err := migrations.Up(ctx, config)
 	if err != nil {
 		return result, err
@@ -86,34 +111,75 @@ func migrateDatabase(ctx context.Context, config *pgx.ConnConfig) (migrateResult
 	return result, err
 }
 
+// directRounds is how often two connections are asked for their sessions. Where a pooler
+// hands its sessions round, the second look may show what the first did not.
+const directRounds = 3
+
+// requireDirect refuses a pooler in transaction mode: the lock that keeps migrations
+// apart belongs to a session, and would be taken in one and left behind there. Two
+// connections that are open at once never have the same session, unless one is lent to
+// both in turn.
+func requireDirect(ctx context.Context, config *pgx.ConnConfig) error {
+	ctx, cancel := context.WithTimeout(ctx, connectMax)
+	defer cancel()
+	var conns [2]*pgx.Conn
+	for i := range conns {
+		conn, err := pgx.ConnectConfig(ctx, config)
+		if err != nil {
+			return unreachable(config, err)
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		conns[i] = conn
+	}
+	var seen [2]map[int]bool
+	for range directRounds {
+		for i, conn := range conns {
+			var pid int
+			err := conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid)
+			if err != nil {
+				return err
+			}
+			if seen[1-i][pid] {
+				return errors.New("this is a pooler in transaction mode, where a session's lock does not hold: connect to PostgreSQL itself")
+			}
+			if seen[i] == nil {
+				seen[i] = make(map[int]bool)
+			}
+			seen[i][pid] = true
+		}
+	}
+	return nil
+}
+
 // loginNameBytesMax is PostgreSQL's own; it would cut a longer name in silence.
 const loginNameBytesMax = 63
 
 // ensureServiceLogin makes login a role that can log in and do what quotad_service
-// may, and sets its password if one is given. It is safe to repeat.
-func ensureServiceLogin(ctx context.Context, config *pgx.ConnConfig, login, password string) error {
+// may, and sets its password if one is given. It is safe to repeat; created is true the
+// first time.
+func ensureServiceLogin(ctx context.Context, config *pgx.ConnConfig, login, password string) (created bool, err error) {
 	if login == "" || len(login) > loginNameBytesMax || login == "quotad_service" || login == config.User {
-		return fmt.Errorf("migrate: --service-login must be a login of its own, of at most %d bytes, not %q", loginNameBytesMax, login)
+		return false, fmt.Errorf("migrate: --service-login must be a login of its own, of at most %d bytes, not %q", loginNameBytesMax, login)
 	}
 	verifier := ""
 	if password != "" {
-		var err error
 		if verifier, err = scramVerifier(password, rand.Reader); err != nil {
-			return fmt.Errorf("migrate: QUOTAD_SERVICE_PASSWORD: %w", err)
+			return false, fmt.Errorf("migrate: QUOTAD_SERVICE_PASSWORD: %w", err)
 		}
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return fmt.Errorf("migrate: %w", unreachable(config, err))
+		return false, fmt.Errorf("migrate: %w", unreachable(config, err))
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		return writeServiceLogin(ctx, tx, login, verifier)
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+		created, err = writeServiceLogin(ctx, tx, login, verifier)
+		return err
 	})
 	if err != nil {
-		return fmt.Errorf("migrate: service login %s: %w", login, err)
+		return false, fmt.Errorf("migrate: service login %s: %w", login, err)
 	}
-	return nil
+	return created, nil
 }
 
 // A login that is told apart from its owner is the point of this: one that could
@@ -129,24 +195,23 @@ select exists (select from pg_catalog.pg_roles where rolname = $1),
 // writeServiceLogin runs in one transaction. Utility statements take no parameters, so
 // the name is quoted as an identifier and the password goes as a verifier, whose
 // alphabet needs no quoting: no server log, and no statistics view, ever holds the
-// password. There is deliberately no statement_timeout: it can interrupt a commit
-// that waits for a standby, and so acknowledge what no standby has.
-func writeServiceLogin(ctx context.Context, tx pgx.Tx, login, verifier string) error {
+// password. The login's settings hold however it connects, through a pooler too.
+func writeServiceLogin(ctx context.Context, tx pgx.Tx, login, verifier string) (created bool, err error) {
 	var exists, mighty, owner bool
 	if err := tx.QueryRow(ctx, loginFactsSQL, login).Scan(&exists, &mighty, &owner); err != nil {
-		return err
+		return false, err
 	}
 	if mighty || owner {
-		return errors.New("it is a superuser, may create roles, or owns the schema; choose another name")
+		return false, errors.New("it is a superuser, may create roles, or owns the schema; choose another name")
 	}
 	name := pgx.Identifier{login}.Sanitize()
-	statements := []string{
-		"grant quotad_service to " + name,
-		"alter role " + name + " set idle_in_transaction_session_timeout = '30s'",
-		"alter role " + name + " set lock_timeout = '5s'",
-	}
+	var statements []string
 	if !exists {
-		statements = append([]string{"create role " + name}, statements...)
+		statements = append(statements, "create role "+name)
+	}
+	statements = append(statements, "grant quotad_service to "+name)
+	for _, setting := range pg.LoginSettings() {
+		statements = append(statements, fmt.Sprintf("alter role %s set %s = '%s'", name, setting.Name, setting.Value))
 	}
 	attributes := "alter role " + name + " login inherit"
 	if verifier != "" {
@@ -154,10 +219,10 @@ func writeServiceLogin(ctx context.Context, tx pgx.Tx, login, verifier string) e
 	}
 	for _, sql := range append(statements, attributes) {
 		if _, err := tx.Exec(ctx, sql); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return !exists, nil
 }
 
 const (

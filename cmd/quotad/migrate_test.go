@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/quotad/quotad/internal/devpg"
+	"github.com/quotad/quotad/internal/pg"
 	"github.com/quotad/quotad/internal/pgtest"
 	"github.com/quotad/quotad/migrations"
 )
@@ -98,7 +101,7 @@ where rolname = $1`, login).Scan(&stored, &can, &member, &super)
 	// It may serve.
 	config := connConfig(t, db.OwnerURL)
 	config.User, config.Password = login, password
-	pool, err := openServicePool(t.Context(), config)
+	pool, err := openServicePool(t.Context(), config, false)
 	if err != nil {
 		t.Fatalf("openServicePool: %v", err)
 	}
@@ -173,4 +176,66 @@ func dropLogin(t *testing.T, db *pgtest.DB, login string) {
 			t.Error(err)
 		}
 	})
+}
+
+// Managed servers give nobody a superuser. An owner that may create roles does all of
+// it; one that may not can still migrate where someone has made the role.
+func TestMigrateNeedsNoSuperuser(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, devpg.Options{})
+	super, err := pgx.Connect(t.Context(), server.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer super.Close(t.Context())
+	for _, tt := range []struct{ owner, attributes, login, refusal string }{
+		{"mighty", "createrole", "serves_mighty", ""},
+		{"plain", "nocreaterole", "", ""},
+		{"plain", "nocreaterole", "serves_plain", "service login serves_plain"},
+	} {
+		for _, sql := range []string{"create role " + tt.owner + " login " + tt.attributes, "create database " + tt.owner + " owner " + tt.owner} {
+			if _, err := super.Exec(t.Context(), sql); err != nil && tt.refusal == "" {
+				t.Fatalf("%s: %v", sql, err)
+			}
+		}
+		url, err := loginURL(server.URL(tt.owner), tt.owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := command(t, "migrate", "--database-url", url, "--service-login", tt.login)
+		if (code != 0) != (tt.refusal != "") || !strings.Contains(stderr, tt.refusal) {
+			t.Fatalf("migrate as %s for login %q exits with %d: %s", tt.owner, tt.login, code, stderr)
+		}
+		if tt.login == "" || tt.refusal != "" {
+			continue
+		}
+		if !strings.Contains(stdout, "it has no password") {
+			t.Errorf("migrate says %q, want that the new login has no password", stdout)
+		}
+		if _, stdout, _ := command(t, "migrate", "--database-url", url, "--service-login", tt.login); !strings.Contains(stdout, "password is as it was") {
+			t.Errorf("migrate again says %q, want that it left the password alone", stdout)
+		}
+		service := connConfig(t, url)
+		service.User = tt.login
+		// Behind a pooler: the settings are on the login.
+		pool, err := openServicePool(t.Context(), service, true)
+		if err != nil {
+			t.Fatalf("openServicePool: %v", err)
+		}
+		pool.Close()
+	}
+}
+
+// The page for whoever runs the database names every setting that migrate sets.
+func TestThePostgreSQLPageListsTheLoginsSettings(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/postgresql.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range pg.LoginSettings() {
+		if line := fmt.Sprintf("alter role quotad_app set %s = '%s';", s.Name, s.Value); !strings.Contains(string(text), line) {
+			t.Errorf("docs/postgresql.md lacks %q", line)
+		}
+	}
 }

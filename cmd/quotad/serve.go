@@ -17,6 +17,7 @@ import (
 // serveCmd runs one instance. Any number may run on one database.
 type serveCmd struct {
 	Database   databaseFlags `embed:""`
+	Pooling    poolerFlags   `embed:""`
 	Logging    logFlags      `embed:""`
 	Listen     string        `name:"listen" default:"127.0.0.1:8080" env:"QUOTAD_LISTEN" help:"Host and port to listen on; port 0 picks a free one."`
 	Headers    headerFlags   `embed:""`
@@ -37,7 +38,8 @@ func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	server, err := startServer(ctx, serverConfig{
-		Listen: cmd.Listen, Database: config, Log: log, TLS: tlsConfig, Headers: cmd.Headers.headers(), DrainDelay: cmd.DrainDelay,
+		Listen: cmd.Listen, Database: config, Pooler: cmd.Pooling.Pooler, Log: log, TLS: tlsConfig, Headers: cmd.Headers.headers(),
+		DrainDelay: cmd.DrainDelay,
 	})
 	if err != nil {
 		return err
@@ -68,19 +70,32 @@ func (f headerFlags) headers() api.Headers {
 	return api.Headers{RateLimit: api.RateLimit(f.RateLimit), XRateLimit: api.XRateLimit(f.XRateLimit), OpenAI: f.OpenAIHeaders}
 }
 
-// openServicePool connects and refuses a database or a login that must not serve.
-func openServicePool(ctx context.Context, config *pgx.ConnConfig) (*pgxpool.Pool, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectMax)
-	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("serve: %w", unreachable(config, err))
+// hostConnectMax bounds a connection to one host of the URL, if it says nothing else:
+// after a failover the old primary's address may not answer at all, and then the next
+// host must have its turn before an engine's session gives up.
+const hostConnectMax = 2 * time.Second
+
+func withHostBound(config *pgx.ConnConfig) *pgx.ConnConfig {
+	config = config.Copy()
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = hostConnectMax
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	if err := checkServiceLogin(ctx, conn); err != nil {
+	return config
+}
+
+// openServicePool connects and refuses a database or a login that must not serve.
+func openServicePool(ctx context.Context, config *pgx.ConnConfig, pooler bool) (*pgxpool.Pool, error) {
+	checking, cancel := context.WithTimeout(ctx, connectMax)
+	defer cancel()
+	conn, err := connectAsSession(checking, config, pooler)
+	if err != nil {
 		return nil, fmt.Errorf("serve: %w", err)
 	}
-	if err := checkSchemaVersion(ctx, conn); err != nil {
+	defer conn.Close(context.WithoutCancel(ctx))
+	if err := checkServiceLogin(checking, conn); err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	if err := checkSchemaVersion(checking, conn); err != nil {
 		return nil, fmt.Errorf("serve: %w", err)
 	}
 	return newPool(ctx, config, readConnsMax)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -223,6 +224,29 @@ func TestServeRefusesAnotherSchemaVersion(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("startServer after %q = %v, want a refusal that says %q", tt.sql, err, tt.want)
 		}
+	}
+}
+
+// After a failover the old primary's address may swallow every connection: the next
+// host of the URL must have its turn within the bounds of a call.
+func TestServePassesByAHostThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	var listen net.ListenConfig
+	silent, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0") // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	hosts := *db
+	proxy := pgtest.NewProxy(t, db.URL)
+	hosts.URL = strings.Replace(proxy.URL, "127.0.0.1", silent.Addr().String()+",127.0.0.1", 1)
+	s, token := running(t, &hosts)
+	if status, err := consume(t.Context(), s.URL(), token); status != http.StatusOK {
+		t.Errorf("consume = %d, %v; want 200", status, err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

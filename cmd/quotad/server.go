@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,12 +32,17 @@ const (
 	writeMax       = 45 * time.Second
 	idleMax        = 2 * time.Minute
 	headerBytesMax = 16 << 10
+	// Connections stay open after new ones are refused, for the requests that are on
+	// their way on them: until there was none for a while, or for so long at most.
+	quietMin  = 500 * time.Millisecond
+	lingerMax = 5 * time.Second
 )
 
 // serverConfig is what a server is started with.
 type serverConfig struct {
 	Listen     string          // host:port; port 0 picks a free one
 	Database   *pgx.ConnConfig // the service login
+	Pooler     bool            // Database leads to a pooler in transaction mode
 	Log        *slog.Logger
 	Headers    api.Headers
 	TLS        *tls.Config   // nil for plain HTTP
@@ -54,6 +60,12 @@ type server struct {
 	catalog *catalog.Store
 	engine  *quota.Engine
 
+	listener net.Listener
+	served   chan struct{} // closed when no connection is accepted any more
+	refusing atomic.Bool   // the listener is closed, and connections are let go
+	open     atomic.Int64  // connections
+	stirred  chan struct{} // one: a request came, or the last connection closed
+
 	running    *errgroup.Group
 	failed     <-chan struct{} // closed when a part has ended with an error
 	stopEngine context.CancelFunc
@@ -62,7 +74,8 @@ type server struct {
 // startServer checks the database and starts an instance on it. When it returns, the
 // instance listens.
 func startServer(ctx context.Context, config serverConfig) (*server, error) {
-	pool, err := openServicePool(ctx, config.Database)
+	config.Database = withHostBound(config.Database)
+	pool, err := openServicePool(ctx, config.Database, config.Pooler)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +84,7 @@ func startServer(ctx context.Context, config serverConfig) (*server, error) {
 		pool.Close()
 		return nil, err
 	}
-	s := &server{config: config, pool: pool, keyPool: keyPool}
+	s := &server{config: config, pool: pool, keyPool: keyPool, served: make(chan struct{}), stirred: make(chan struct{}, 1)}
 	if err := s.start(ctx); err != nil {
 		s.closePools()
 		return nil, err
@@ -92,7 +105,7 @@ func (s *server) start(ctx context.Context) error {
 	s.catalog = catalog.NewStore(s.pool)
 	var err error
 	s.engine, err = quota.NewEngine(quota.Config{
-		Database: s.config.Database, Catalog: s.catalog, Log: s.config.Log, Metrics: registry,
+		Database: s.config.Database, Pooler: s.config.Pooler, Catalog: s.catalog, Log: s.config.Log, Metrics: registry,
 	})
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
@@ -111,20 +124,21 @@ func (s *server) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
-	s.url = "http://" + listener.Addr().String()
+	s.listener, s.url = listener, "http://"+listener.Addr().String()
 	if s.config.TLS != nil {
 		s.url = "https://" + listener.Addr().String()
 	}
-	s.run(ctx, listener)
+	s.run(ctx)
 	return nil
 }
 
 // run starts the goroutines. They outlive ctx: [server.Close] ends them in order.
-func (s *server) run(ctx context.Context, listener net.Listener) {
+func (s *server) run(ctx context.Context) {
 	base, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stopEngine = stop
 	s.http = &http.Server{
-		Handler:           s.handler,
+		Handler:           http.HandlerFunc(s.serve),
+		ConnState:         s.count,
 		ReadHeaderTimeout: readHeaderMax,
 		ReadTimeout:       readMax,
 		WriteTimeout:      writeMax,
@@ -137,15 +151,67 @@ func (s *server) run(ctx context.Context, listener net.Listener) {
 	s.running, s.failed = group, failed.Done()
 	group.Go(func() error { return s.engine.Run(base) })
 	group.Go(func() error {
+		defer close(s.served)
 		serve := s.http.Serve
 		if s.config.TLS != nil {
 			serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
 		}
-		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) && !s.refusing.Load() {
 			return fmt.Errorf("serve: %w", err)
 		}
 		return nil
 	})
+}
+
+// serve answers a request. A client that was told to close its connection sends
+// nothing more on it, so none of its requests is lost when that is done.
+func (s *server) serve(w http.ResponseWriter, r *http.Request) {
+	if s.refusing.Load() {
+		w.Header().Set("Connection", "close")
+		s.stir()
+	}
+	s.handler.ServeHTTP(w, r)
+}
+
+// count follows how many connections are open.
+func (s *server) count(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.open.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		if s.open.Add(-1) == 0 {
+			s.stir()
+		}
+	}
+}
+
+func (s *server) stir() {
+	select {
+	case s.stirred <- struct{}{}:
+	default:
+	}
+}
+
+// refuse refuses new connections, and lets go of the open ones with their next answer.
+// Those that stay idle are left to be closed.
+func (s *server) refuse(ctx context.Context) {
+	s.refusing.Store(true)
+	s.listener.Close() //nolint:errcheck // it was open; there is nothing to lose
+	<-s.served
+	ctx, cancel := context.WithTimeout(ctx, lingerMax)
+	defer cancel()
+	quiet := time.NewTimer(quietMin)
+	defer quiet.Stop()
+	for s.open.Load() > 0 {
+		select {
+		case <-s.stirred:
+			quiet.Reset(quietMin)
+		case <-quiet.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // URL returns where the server listens.
@@ -168,6 +234,7 @@ func (s *server) Close(ctx context.Context) error {
 		case <-s.failed:
 		}
 	}
+	s.refuse(ctx)
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(fmt.Errorf("serve: requests were cut off: %w", err), s.http.Close())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -26,31 +27,27 @@ var errNoCancel = errors.New("a decision session never sends a cancel")
 // server it is closed; open a new one.
 type Session struct {
 	conn   *pgx.Conn
+	pooled bool // through a pooler in transaction mode
 	warned bool // a warning 01000 arrived since the last commit was sent
 	closed bool
 }
 
-// settings are what every session starts with. A vanished instance must not hold a
-// tenant's lock for ever. Hot statements are planned once, and each of their rows is one
-// descent of an index: a plan made while tables were small must not scan them later.
-func settings() map[string]string {
-	return map[string]string{
-		"timezone":                            "UTC",
-		"default_transaction_isolation":       "read committed",
-		"lock_timeout":                        "1s",
-		"idle_in_transaction_session_timeout": "10s",
-		"plan_cache_mode":                     "force_generic_plan",
-		"enable_seqscan":                      "off",
-		"enable_hashjoin":                     "off",
-		"enable_mergejoin":                    "off",
-		"jit":                                 "off",
-	}
+// Connect opens a session with config, which it copies. Its statements are prepared,
+// but for a config that asks for QueryExecModeCacheDescribe, as a pooler that does not
+// follow prepared statements needs it.
+func Connect(ctx context.Context, config *pgx.ConnConfig) (*Session, error) {
+	return connect(ctx, WithSettings(config), &Session{})
 }
 
-// Connect opens a session with config, which it copies.
-func Connect(ctx context.Context, config *pgx.ConnConfig) (*Session, error) {
-	config = config.Copy()
-	s := &Session{}
+// ConnectPooled opens a session through a pooler in transaction mode. Nothing is asked
+// of the session when it starts: the login has its settings (see [LoginSettings]), and
+// each transaction sets what is for decisions alone.
+func ConnectPooled(ctx context.Context, config *pgx.ConnConfig) (*Session, error) {
+	return connect(ctx, config.Copy(), &Session{pooled: true})
+}
+
+// connect opens s with config, which is its own.
+func connect(ctx context.Context, config *pgx.ConnConfig, s *Session) (*Session, error) {
 	var connected atomic.Bool
 	dial := config.DialFunc
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -65,9 +62,8 @@ func Connect(ctx context.Context, config *pgx.ConnConfig) (*Session, error) {
 			s.warned = true
 		}
 	}
-	config.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
-	for name, value := range settings() {
-		config.RuntimeParams[name] = value
+	if config.DefaultQueryExecMode != pgx.QueryExecModeCacheDescribe {
+		config.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
@@ -78,9 +74,20 @@ func Connect(ctx context.Context, config *pgx.ConnConfig) (*Session, error) {
 	return s, nil
 }
 
+const beginSQL = "begin isolation level read committed"
+
 // Begin queues the start of a transaction; it must come first in a batch.
-func Begin(b *pgx.Batch) {
-	b.Queue("begin isolation level read committed")
+func Begin(b *pgx.Batch) { b.Queue(beginSQL) }
+
+// setPlans makes a transaction that begins in b set what it needs. It is in the same
+// round trip: a pooler gives the session away when the transaction ends.
+func setPlans(b *pgx.Batch) {
+	if len(b.QueuedQueries) == 0 || b.QueuedQueries[0].SQL != beginSQL {
+		return
+	}
+	var local pgx.Batch
+	local.Queue(localPlanSQL())
+	b.QueuedQueries = slices.Insert(b.QueuedQueries, 1, local.QueuedQueries...)
 }
 
 // Send runs the queued statements in one pipelined round trip, callbacks included,
@@ -89,6 +96,9 @@ func Begin(b *pgx.Batch) {
 func (s *Session) Send(ctx context.Context, b *pgx.Batch, timeout time.Duration) error {
 	stop := s.closeAfter(timeout)
 	defer stop()
+	if s.pooled {
+		setPlans(b)
+	}
 	return s.conn.SendBatch(context.WithoutCancel(ctx), b).Close()
 }
 

@@ -36,6 +36,7 @@ const (
 // be zero for their defaults.
 type Config struct {
 	Database *pgx.ConnConfig // the service login
+	Pooler   bool            // Database leads to a pooler in transaction mode
 	Catalog  *catalog.Store
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer

@@ -1,7 +1,9 @@
 package quota
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -117,4 +119,35 @@ func TestWithoutADatabaseNothingIsGranted(t *testing.T) {
 		t.Errorf("after healing: got %+v", d)
 	}
 	w.verify(t)
+}
+
+// An engine that has waited long enough for its queue to empty must end: a batch whose
+// commit was lost does not hold it up, nor does it spin until its bound.
+func TestAnAbortEndsTheLookUpOfALostCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, callsConfig)
+	var faults pgtest.Faults
+	e := w.engine(t, func(c *Config) {
+		c.Deadline, c.resolveTimeout = time.Hour, time.Hour
+		faults.Attach(&c.Database.Config)
+	})
+	mustDecide(t, e, consume("acme", "calls", 1))
+	struck := faults.Arm(pgtest.Fault{OnStatement: commitRound, Deliver: true})
+	r := newRunner(e)
+	defer r.close()
+	if err := r.connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	faults.Refuse(errors.New("nobody there"))
+	ctx, abort := context.WithCancel(t.Context())
+	defer abort()
+	c := newCall(consume("acme", "calls", 2))
+	c.deadline = time.Now().Add(time.Hour)
+	var running sync.WaitGroup
+	running.Go(func() { r.run(ctx, []*call{c}, false) })
+	<-struck
+	abort()
+	running.Wait()
+	out := <-c.done
+	wantCode(t, out.err, CodeOutcomeUnknown)
 }

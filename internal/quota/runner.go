@@ -177,7 +177,11 @@ func (r *runner) connect(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.engine.config.readTimeout)
 	defer cancel()
-	session, err := pg.Connect(ctx, r.engine.config.Database)
+	open := pg.Connect
+	if r.engine.config.Pooler {
+		open = pg.ConnectPooled
+	}
+	session, err := open(ctx, r.engine.config.Database)
 	if err != nil {
 		return err
 	}
@@ -186,13 +190,14 @@ func (r *runner) connect(ctx context.Context) error {
 }
 
 // settle finds out whether a batch whose commit reply was lost is in the ledger, and
-// answers its calls if that can be known to be so, or cannot be known in time. It
-// returns false if the batch is certainly not there and has to run again.
+// answers its calls if that can be known to be so, or cannot be known in time, which
+// ends with ctx. It returns false if the batch is certainly not there and has to run
+// again.
 func (r *runner) settle(ctx context.Context, b *batch) (done bool) {
 	log := r.engine.config.Log
 	posting := &b.write.Postings[0]
 	until := time.Now().Add(r.engine.config.resolveTimeout)
-	for time.Now().Before(until) {
+	for ctx.Err() == nil && time.Now().Before(until) {
 		committed, err := r.resolve(ctx, b)
 		if err != nil {
 			log.Warn("a lost commit is being looked up", "error", err, "tenant", posting.Tenant, "seq", posting.Seq)

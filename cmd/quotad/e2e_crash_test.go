@@ -1,0 +1,384 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quotad/quotad/internal/devpg"
+	"github.com/quotad/quotad/internal/pgtest"
+	"github.com/quotad/quotad/internal/sim"
+)
+
+const (
+	// crashTime is how long a test of crashes goes on; one crash it has in any case.
+	crashTime = 2 * time.Second
+	// crashCalls is how many calls are allowed between two crashes, so that each one
+	// finds all instances at work.
+	crashCalls = 200
+	// servingAgainMax is the promise: from the first connection that PostgreSQL accepts
+	// to the first call that an instance allows.
+	servingAgainMax = 10 * time.Second
+	eventPoll       = 5 * time.Millisecond
+	// retryPause keeps callers from spinning while there is nobody to answer them.
+	retryPause = 20 * time.Millisecond
+)
+
+// eventually polls until done, at most eventMax.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(eventPoll)
+	defer tick.Stop()
+	for deadline := time.Now().Add(eventMax); !done(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not seen in %s: %s", eventMax, what)
+		}
+	}
+}
+
+// A crashLoad is mixed traffic that lives through crashes: whoever sent a key and got
+// no decision asks again with it, until there is one.
+type crashLoad struct {
+	*traffic
+	sending errgroup.Group
+	calls   []sim.Call
+	allowed atomic.Int64
+	refused atomic.Int64 // with a 503
+	over    atomic.Bool
+}
+
+func startCrashLoad(t *testing.T, token string, seed uint64, urls []string) *crashLoad {
+	t.Helper()
+	l := &crashLoad{traffic: newTraffic(seed, urls, 0)}
+	l.sending.Go(func() (err error) {
+		l.calls, err = sim.Load{
+			Token: token, Workers: mixedWorkers, Calls: mixedCallsMax, Time: mixedRoundMax + 2*eventMax, Next: l.next,
+		}.Run(t.Context())
+		return err
+	})
+	return l
+}
+
+// end lets every worker settle what it asked for, and returns all calls.
+func (l *crashLoad) end(t *testing.T) []sim.Call {
+	t.Helper()
+	l.over.Store(true)
+	if err := l.sending.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(sumUp(l.calls))
+	return l.calls
+}
+
+func (l *crashLoad) next(worker int, last []sim.Call) []sim.Request {
+	var again *sim.Call
+	failed := false
+	for i := range last {
+		c := &last[i]
+		switch {
+		case c.Outcome == sim.OutcomeAllowed:
+			l.allowed.Add(1)
+		case c.Status == 0 || c.Status >= 500:
+			failed = true
+			if c.Status == http.StatusServiceUnavailable {
+				l.refused.Add(1)
+			}
+			if c.Key != "" {
+				again = c
+			}
+		}
+	}
+	if failed {
+		pause := time.NewTimer(retryPause)
+		<-pause.C
+	}
+	switch {
+	case again != nil:
+		r := again.Request
+		r.URL = l.workers[worker].url()
+		return []sim.Request{r}
+	case l.over.Load():
+		return nil
+	}
+	return l.traffic.more(worker, last)
+}
+
+// awaitAllowed returns once n more calls were allowed.
+func (l *crashLoad) awaitAllowed(t *testing.T, n int64) {
+	t.Helper()
+	from := l.allowed.Load()
+	eventually(t, "more calls are allowed", func() bool { return l.allowed.Load() >= from+n })
+}
+
+// wantSettled wants every key to have got a decision in the end.
+func wantSettled(t *testing.T, calls []sim.Call) {
+	t.Helper()
+	type key struct{ tenant, key string }
+	open := make(map[key]bool)
+	for i := range calls { // in the order they were begun: a retry comes after
+		if c := &calls[i]; c.Key != "" {
+			open[key{c.Tenant, c.Key}] = c.Status == 0 || c.Status >= 500
+		}
+	}
+	for k, unsettled := range open {
+		if unsettled {
+			t.Errorf("tenant %q key %q never got a decision", k.tenant, k.key)
+		}
+	}
+}
+
+// wantCrashSafe wants what holds after every crash: the ledger sound, every key
+// settled, no caller ignorant of an entry but those without a key who were told that
+// nobody knows, and no answer but a decision or that there is none for now.
+func wantCrashSafe(t *testing.T, db *pgtest.DB, calls []sim.Call) *sim.Ledger {
+	t.Helper()
+	wantSettled(t, calls)
+	ignorantMax := 0
+	for i := range calls {
+		c := &calls[i]
+		if c.Outcome == sim.OutcomeUnknown && c.Key == "" {
+			ignorantMax++
+		}
+		if c.Status >= 500 && c.Status != http.StatusServiceUnavailable {
+			t.Errorf("%s at %s: status %d, %s", c, c.URL, c.Status, c.Body)
+		}
+	}
+	ledger := wantSound(t, db, calls)
+	lost := ledger.Lost(calls)
+	if lost > ignorantMax {
+		t.Errorf("%d entries have callers who do not know of them; only the %d without a key who were told so may not", lost, ignorantMax)
+	}
+	t.Logf("%d entries; %d of %d callers without a key and without an answer were charged", ledger.Entries(), lost, ignorantMax)
+	return ledger
+}
+
+// PostgreSQL and all of its processes are killed under load and started again: it
+// recovers from its log, and each instance serves again at once, without being started
+// anew.
+func TestACrashOfPostgreSQLLosesNothing(t *testing.T) {
+	t.Parallel()
+	rounds(t, crashTime, func(t *testing.T, seed uint64, length time.Duration) {
+		options := devpg.Options{Dir: pgtest.Dir(t), Fsync: true, Settings: map[string]string{"max_connections": "60"}}
+		server := pgtest.Server(t, options)
+		db := pgtest.On(t, server)
+		token := configure(t, db, mixedConfig(0))
+		instances, urls := startServes(t, db, 2)
+		load := startCrashLoad(t, token, seed, urls)
+		var accepting []time.Time
+		for until := time.Now().Add(length); len(accepting) == 0 || time.Now().Before(until); {
+			load.awaitAllowed(t, crashCalls)
+			pgtest.Crash(t, server)
+			for _, url := range urls {
+				eventually(t, "an instance is not ready without its database", func() bool { return readiness(url) == http.StatusServiceUnavailable })
+			}
+			if refused := load.refused.Load(); len(accepting) == 0 { // the first outage outlasts every deadline and cache
+				eventually(t, "calls are refused", func() bool { return load.refused.Load() >= refused+mixedWorkers })
+			}
+			server = pgtest.Server(t, options)
+			accepting = append(accepting, acceptingSince(t, db))
+			for _, url := range urls {
+				eventually(t, "an instance is ready again", func() bool { return readiness(url) == http.StatusOK })
+			}
+		}
+		load.awaitAllowed(t, crashCalls)
+		calls := load.end(t)
+		wantServingAgain(t, calls, urls, accepting)
+		for _, i := range instances {
+			i.stop(t, sigterm)
+		}
+		wantCrashSafe(t, db, calls)
+	})
+}
+
+// acceptingSince returns when PostgreSQL accepted a connection again. The pool's own
+// connections have ended.
+func acceptingSince(t *testing.T, db *pgtest.DB) (since time.Time) {
+	t.Helper()
+	eventually(t, "PostgreSQL accepts a connection", func() bool {
+		conn, err := pgx.Connect(t.Context(), db.URL)
+		if err != nil {
+			return false
+		}
+		since = time.Now()
+		return conn.Close(t.Context()) == nil
+	})
+	db.Owner(t).Reset()
+	return since
+}
+
+// wantServingAgain wants every instance to have allowed a call soon after each instant
+// at which PostgreSQL accepted connections.
+func wantServingAgain(t *testing.T, calls []sim.Call, urls []string, accepting []time.Time) {
+	t.Helper()
+	for _, since := range accepting {
+		for _, url := range urls {
+			first := time.Duration(-1)
+			for i := range calls {
+				c := &calls[i]
+				took := c.Started.Add(c.Took).Sub(since)
+				if c.URL == url && c.Outcome == sim.OutcomeAllowed && took > 0 && (first < 0 || took < first) {
+					first = took
+				}
+			}
+			t.Logf("%s allowed a call %s after PostgreSQL accepted connections", url, first)
+			if first < 0 || first > servingAgainMax {
+				t.Errorf("%s allowed the first call after %s, want within %s", url, first, servingAgainMax)
+			}
+		}
+	}
+}
+
+// readiness is the status of /readyz; 0 without an answer.
+func readiness(url string) int {
+	response, err := http.Get(url + "/readyz")
+	if err != nil {
+		return 0
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body)
+	return response.StatusCode
+}
+
+// Single backends are ended in the middle of a batch: while one waits for a lock, while
+// it works, and by kill -9, which makes PostgreSQL end all others and recover.
+func TestABackendThatEndsInABatchLosesNothing(t *testing.T) {
+	t.Parallel()
+	rounds(t, crashTime, func(t *testing.T, seed uint64, length time.Duration) {
+		db := pgtest.On(t, pgtest.Server(t, devpg.Options{}))
+		token := configure(t, db, mixedConfig(0))
+		instances, urls := startServes(t, db, 2)
+		load := startCrashLoad(t, token, seed, urls)
+		ended := 0
+		for until := time.Now().Add(length); ended < 10 || time.Now().Before(until); ended++ {
+			load.awaitAllowed(t, crashCalls/4)
+			if ended%5 == 0 {
+				endWaiting(t, db)
+			} else {
+				endWorking(t, db, "select pg_terminate_backend($1)")
+			}
+		}
+		endWorking(t, db, "copy (select $1) to program 'xargs kill -9'")
+		acceptingSince(t, db)
+		load.awaitAllowed(t, crashCalls)
+		calls := load.end(t)
+		for _, i := range instances {
+			i.stop(t, sigterm)
+		}
+		wantCrashSafe(t, db, calls)
+		t.Logf("%d backends ended in a batch, and one was killed", ended)
+	})
+}
+
+// endWaiting locks the hot tenant, waits for a backend that waits for it, and ends it.
+func endWaiting(t *testing.T, db *pgtest.DB) {
+	t.Helper()
+	err := pgx.BeginFunc(t.Context(), db.Owner(t), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "select from quotad.account where tenant = 'hot' for update"); err != nil {
+			return err
+		}
+		eventually(t, "a backend that waits for a lock is ended", func() bool {
+			var ended bool
+			err := tx.QueryRow(t.Context(), `
+select coalesce(bool_or(pg_terminate_backend(pid)), false)
+from (select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' limit 1) x`).Scan(&ended)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ended
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// endWorking ends a backend that is in a transaction of an instance.
+func endWorking(t *testing.T, db *pgtest.DB, sql string) {
+	t.Helper()
+	var pid int
+	eventually(t, "a backend is in a transaction", func() bool {
+		err := db.Owner(t).QueryRow(t.Context(), `
+select coalesce(max(pid), 0)
+from pg_stat_activity
+where datname = current_database() and usename <> current_user and xact_start is not null and state <> 'idle'`).Scan(&pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pid != 0
+	})
+	sql = strings.Replace(sql, "$1", fmt.Sprint(pid), 1)
+	_, _ = db.Owner(t).Exec(t.Context(), sql) // the server may end this connection as well
+}
+
+// Connections break at commits, by turns after the commit was done and before it
+// arrived. The instances find out which, so no caller notices any of it.
+func TestCommitsThatAreLostOnTheWireAreFoundOut(t *testing.T) {
+	t.Parallel()
+	rounds(t, crashTime, func(t *testing.T, seed uint64, length time.Duration) {
+		db := migrated(t)
+		token := configure(t, db, mixedConfig(0))
+		proxy := pgtest.NewProxy(t, db.URL)
+		behind := *db
+		behind.URL = proxy.URL
+		instances, urls := startServes(t, &behind, 2)
+		load := startCrashLoad(t, token, seed, urls)
+		load.awaitAllowed(t, crashCalls)
+		proxy.LoseCommits(7)
+		until := time.Now().Add(length)
+		eventually(t, "commits are lost both ways", func() bool {
+			replies, sends := proxy.Lost()
+			return replies >= 10 && sends >= 10 && time.Now().After(until)
+		})
+		proxy.LoseCommits(0)
+		load.awaitAllowed(t, crashCalls)
+		calls := load.end(t)
+		found := metricsOf(t, urls, "quotad_lost_commits_total")
+		for _, i := range instances {
+			i.stop(t, sigterm)
+		}
+		wantNoFailures(t, calls)
+		if n := wantCrashSafe(t, db, calls).Lost(calls); n != 0 {
+			t.Errorf("%d entries are in the ledger whose callers got no answer", n)
+		}
+		replies, sends := proxy.Lost()
+		t.Logf("%d replies to a commit and %d commits were lost; found out: %v", replies, sends, found)
+		for _, label := range []string{"committed", "rolled_back"} {
+			if found[fmt.Sprintf("quotad_lost_commits_total{found=%q}", label)] == 0 {
+				t.Errorf("no lost commit was found to be %s: %v", label, found)
+			}
+		}
+	})
+}
+
+// metricsOf sums the series of a metric over instances.
+func metricsOf(t *testing.T, urls []string, name string) map[string]float64 {
+	t.Helper()
+	sums := make(map[string]float64)
+	for _, url := range urls {
+		response, err := http.Get(url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			var value float64
+			series, number, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if _, err := fmt.Sscan(number, &value); err == nil && strings.HasPrefix(series, name) {
+				sums[series] += value
+			}
+		}
+	}
+	return sums
+}

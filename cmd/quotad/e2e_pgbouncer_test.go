@@ -1,0 +1,242 @@
+//go:build pgbouncer
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/devpg"
+	"github.com/quotad/quotad/internal/pgtest"
+)
+
+// These tests need a PgBouncer in PATH and run with `make pgbouncer`. They run in the
+// mode that every version supports, without prepared statements that have a name.
+const pooledParameters = "?sslmode=disable&default_query_exec_mode=cache_describe"
+
+// poolConns is far less than two instances have clients.
+const poolConns = 5
+
+// A bouncer is a PgBouncer in transaction mode before a test's server.
+type bouncer struct {
+	port   int
+	config string
+	owner  *syscall.Credential // whose the server's socket is
+	pid    int
+	exited chan struct{}
+}
+
+func newBouncer(t *testing.T, server *devpg.Server) *bouncer {
+	t.Helper()
+	address, err := url.Parse(server.URL("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets := address.Query().Get("host")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bouncer{port: listener.Addr().(*net.TCPAddr).Port}
+	listener.Close()
+	dir := pgtest.Dir(t)
+	b.config = filepath.Join(dir, "pgbouncer.ini")
+	logins := filepath.Join(dir, "logins")
+	for name, text := range map[string]string{
+		logins: `"quotad_test" "quotad_test"` + "\n" + `"postgres" ""` + "\n",
+		b.config: fmt.Sprintf(`[databases]
+* = host=%s port=%s
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+unix_socket_dir =
+auth_type = trust
+auth_file = %s
+pool_mode = transaction
+default_pool_size = %d
+max_client_conn = 200
+`, sockets, address.Query().Get("port"), b.port, logins, poolConns),
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	info, err := os.Stat(sockets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stat := info.Sys().(*syscall.Stat_t); int(stat.Uid) != os.Geteuid() {
+		b.owner = &syscall.Credential{Uid: stat.Uid, Gid: stat.Gid}
+	}
+	t.Cleanup(func() { b.kill(t) })
+	return b
+}
+
+// start starts PgBouncer and waits until db can be reached through it.
+func (b *bouncer) start(t *testing.T, db *pgtest.DB) {
+	t.Helper()
+	command := exec.Command("pgbouncer", "--quiet", b.config)
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: b.owner, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	b.exited = make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // the child ends with the thread that made it
+		defer runtime.UnlockOSThread()
+		err := command.Start()
+		if err == nil {
+			b.pid = command.Process.Pid
+		}
+		started <- err
+		if err == nil {
+			_ = command.Wait()
+		}
+		close(b.exited)
+	}()
+	if err := <-started; err != nil {
+		t.Fatalf("start pgbouncer: %v; install it (`apt-get install pgbouncer`)", err)
+	}
+	eventually(t, "PgBouncer lets someone in", func() bool {
+		conn, err := pgx.Connect(t.Context(), b.url(t, db.URL))
+		if err != nil {
+			return false
+		}
+		return conn.Close(t.Context()) == nil
+	})
+}
+
+// kill ends PgBouncer without a goodbye to anyone.
+func (b *bouncer) kill(t *testing.T) {
+	t.Helper()
+	if b.pid == 0 {
+		return
+	}
+	if err := syscall.Kill(b.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		t.Error(err)
+	}
+	<-b.exited
+	b.pid = 0
+}
+
+// url is a database's URL by way of the pooler.
+func (b *bouncer) url(t *testing.T, databaseURL string) string {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host, u.RawQuery = fmt.Sprint("127.0.0.1:", b.port), strings.TrimPrefix(pooledParameters, "?")
+	return u.String()
+}
+
+// pooled is a database behind a PgBouncer, with a login that has its settings.
+func pooled(t *testing.T) (db *pgtest.DB, b *bouncer) {
+	t.Helper()
+	server := pgtest.Server(t, devpg.Options{})
+	db = pgtest.On(t, server)
+	if code, out := output(t, "migrate", "--database-url", db.OwnerURL, "--service-login", "quotad_test"); code != 0 {
+		t.Fatalf("migrate ends with %d: %s", code, out)
+	}
+	b = newBouncer(t, server)
+	b.start(t, db)
+	return db, b
+}
+
+// Two instances share a few sessions of a pooler, which is killed and started again,
+// and commits are lost between them and it. None of that changes what was admitted.
+func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
+	t.Parallel()
+	rounds(t, crashTime, func(t *testing.T, seed uint64, length time.Duration) {
+		db, b := pooled(t)
+		token := configure(t, db, mixedConfig(0))
+		proxy := pgtest.NewProxy(t, b.url(t, db.URL))
+		through := *db
+		through.URL = proxy.URL
+		instances, urls := startServes(t, &through, 2, "--pooler")
+		load := startCrashLoad(t, token, seed, urls)
+		kills := 0
+		for until := time.Now().Add(length); kills < 2 || time.Now().Before(until); kills++ {
+			load.awaitAllowed(t, 2*crashCalls)
+			b.kill(t)
+			for _, url := range urls {
+				eventually(t, "an instance is not ready without its pooler", func() bool { return readiness(url) == 503 })
+			}
+			b.start(t, db)
+		}
+		proxy.LoseCommits(7)
+		eventually(t, "commits are lost both ways", func() bool {
+			replies, sends := proxy.Lost()
+			return replies >= 5 && sends >= 5
+		})
+		proxy.LoseCommits(0)
+		load.awaitAllowed(t, crashCalls)
+		calls := load.end(t)
+		for _, i := range instances {
+			i.stop(t, sigterm)
+		}
+		wantCrashSafe(t, db, calls)
+		if code, out := output(t, "verify", "--database-url", b.url(t, db.URL)); code != 0 {
+			t.Errorf("verify through the pooler ends with %d: %s", code, out)
+		}
+		replies, sends := proxy.Lost()
+		t.Logf("the pooler was killed %d times; %d replies to a commit and %d commits were lost", kills, replies, sends)
+	})
+}
+
+// What cannot work says so at once, and what to do.
+func TestPgBouncerMisconfiguredIsRefused(t *testing.T) {
+	t.Parallel()
+	db, b := pooled(t)
+	want := func(text string, arguments ...string) {
+		t.Helper()
+		code, _, stderr := command(t, arguments...)
+		if code != 1 || !strings.Contains(stderr, text) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("quotad %s ends with %d and says %q, want one line with %q", arguments[0], code, stderr, text)
+		}
+	}
+	through, owner := b.url(t, db.URL), b.url(t, db.OwnerURL)
+	want("use --pooler", "serve", "--database-url", through, "--listen", "127.0.0.1:0")
+	want("connect to PostgreSQL itself", "migrate", "--database-url", owner)
+	db.Exec(t, "alter role quotad_test reset lock_timeout")
+	b.kill(t)
+	b.start(t, db)
+	want("quotad migrate --service-login quotad_test", "serve", "--pooler", "--database-url", through, "--listen", "127.0.0.1:0")
+}
+
+// Decisions have plans of their own; the pages of a ledger, on the same sessions, do not.
+func TestPgBouncerSessionsKeepNoPlanSettings(t *testing.T) {
+	t.Parallel()
+	db, b := pooled(t)
+	token := configure(t, db, serveTestConfig)
+	through := *db
+	through.URL = b.url(t, db.URL)
+	serve := startServe(t, &through, "--pooler")
+	if status, err := consume(t.Context(), serve.url, token); status != 200 {
+		t.Fatalf("consume = %d, %v; want 200", status, err)
+	}
+	conn, err := pgx.Connect(t.Context(), through.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for range poolConns {
+		for name, want := range map[string]string{"enable_seqscan": "on", "plan_cache_mode": "auto", "lock_timeout": "1s"} {
+			var got string
+			if err := conn.QueryRow(t.Context(), "select current_setting($1)", name).Scan(&got); err != nil || got != want {
+				t.Errorf("%s = %q, %v; want %q", name, got, err, want)
+			}
+		}
+	}
+	serve.stop(t, sigterm)
+}
