@@ -160,7 +160,9 @@ func TestListsComeInPagesWithoutGapOrRepeat(t *testing.T) {
 		func(m *catalog.Meter) string { return m.Name })
 	plans := pages(t, func(p catalog.Page) ([]*catalog.Plan, string, error) { return db.Plans(ctx, p) },
 		func(p *catalog.Plan) string { return p.Name })
-	tenants := pages(t, func(p catalog.Page) ([]catalog.Tenant, string, error) { return db.Tenants(ctx, p) },
+	tenants := pages(t, func(p catalog.Page) ([]catalog.Tenant, string, error) {
+		return db.Tenants(ctx, catalog.TenantQuery{Page: p})
+	},
 		func(t catalog.Tenant) string { return t.Name })
 	for i := range 7 {
 		got := []string{meters[i], plans[i], tenants[i]}
