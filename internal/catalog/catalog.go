@@ -114,6 +114,10 @@ type Plan struct {
 	Version   int32
 	VersionID int64 // unique over all plans; entries refer to it
 	Limits    []Limit
+
+	// SpecDigest is SHA-256 of the stored spec as PostgreSQL prints it (spec::text); zero
+	// for a plan that is not from a database.
+	SpecDigest [32]byte
 }
 
 // A Tenant is the paying customer's configuration.

@@ -228,3 +228,34 @@ func TestTenThousandTenantsAreOneChange(t *testing.T) {
 		}
 	}
 }
+
+// However a plan version is loaded, its digest is that of the text that PostgreSQL
+// prints, so that it can be compared without this program.
+func TestSpecDigestIsOfTheTextThatPostgreSQLPrints(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	db.apply(t, configFree, catalog.ApplyOptions{})
+	ctx := t.Context()
+	plan, err := db.Plan(ctx, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []byte
+	err = db.Owner(t).QueryRow(ctx, "select sha256(convert_to(spec::text, 'UTF8')) from quotad.plan_version").Scan(&want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := db.PlanVersion(ctx, db.Owner(t), plan.VersionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := db.PlanVersions(ctx, db.Owner(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range []*catalog.Plan{plan, one, all[plan.VersionID], db.snapshot(t, nil).Plan("free")} {
+		if string(p.SpecDigest[:]) != string(want) {
+			t.Errorf("digest %d = %x, want %x", i, p.SpecDigest, want)
+		}
+	}
+}
