@@ -127,7 +127,7 @@ CREATE TABLE quotad.config_change (
     name text NOT NULL,
     before jsonb,
     after jsonb,
-    CONSTRAINT config_change_object CHECK ((object = ANY (ARRAY['meter'::text, 'plan'::text, 'tenant'::text, 'key'::text])))
+    CONSTRAINT config_change_object CHECK ((object = ANY (ARRAY['meter'::text, 'plan'::text, 'tenant'::text, 'key'::text, 'settings'::text])))
 );
 
 COMMENT ON TABLE quotad.config_change IS 'Who changed what, from what, to what. Append-only.';
@@ -319,6 +319,19 @@ ALTER TABLE quotad.plan_version ALTER COLUMN plan_version_id ADD GENERATED ALWAY
     CACHE 1
 );
 
+CREATE TABLE quotad.setting (
+    single boolean DEFAULT true NOT NULL,
+    default_plan text COLLATE pg_catalog."C",
+    default_plan_rate integer DEFAULT 600 NOT NULL,
+    catalog_version bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT setting_default_plan_rate CHECK (((default_plan_rate >= 0) AND (default_plan_rate <= 60000))),
+    CONSTRAINT setting_single CHECK (single)
+);
+
+COMMENT ON COLUMN quotad.setting.default_plan IS 'What an unknown tenant gets with its first consume; null: nothing, it stays unknown.';
+
+COMMENT ON COLUMN quotad.setting.default_plan_rate IS 'How many tenants the default plan may make a minute.';
+
 CREATE TABLE quotad.subject (
     tenant_id bigint NOT NULL,
     subject_id bigint NOT NULL,
@@ -332,6 +345,17 @@ CREATE TABLE quotad.subject (
 );
 
 COMMENT ON TABLE quotad.subject IS 'A subject''s text and salt. The chain covers only the digest, so erasing the text breaks nothing.';
+
+CREATE TABLE quotad.tenant_creation (
+    single boolean DEFAULT true NOT NULL,
+    minute timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
+    made integer DEFAULT 0 NOT NULL,
+    CONSTRAINT tenant_creation_made CHECK ((made >= 0)),
+    CONSTRAINT tenant_creation_single CHECK (single)
+)
+WITH (fillfactor='10');
+
+COMMENT ON TABLE quotad.tenant_creation IS 'How many tenants the default plan has made in a minute, the newest one alone.';
 
 ALTER TABLE ONLY quotad.account
     ADD CONSTRAINT account_pkey PRIMARY KEY (tenant_id);
@@ -384,13 +408,43 @@ ALTER TABLE ONLY quotad.plan_version
 ALTER TABLE ONLY quotad.plan_version
     ADD CONSTRAINT plan_version_unique UNIQUE (plan, version);
 
+ALTER TABLE ONLY quotad.setting
+    ADD CONSTRAINT setting_pkey PRIMARY KEY (single);
+
 ALTER TABLE ONLY quotad.subject
     ADD CONSTRAINT subject_pkey PRIMARY KEY (tenant_id, subject_id);
 
 ALTER TABLE ONLY quotad.subject
     ADD CONSTRAINT subject_unique UNIQUE (tenant_id, subject);
 
-CREATE INDEX account_plan ON quotad.account USING btree (plan);
+ALTER TABLE ONLY quotad.tenant_creation
+    ADD CONSTRAINT tenant_creation_pkey PRIMARY KEY (single);
+
+CREATE INDEX account_plan ON quotad.account USING btree (plan, tenant);
+
+CREATE INDEX account_status ON quotad.account USING btree (status, tenant);
+
+CREATE INDEX api_key_admin ON quotad.api_key USING btree (key_id) WHERE (scopes @> ARRAY['admin'::text]);
+
+CREATE INDEX api_key_audit ON quotad.api_key USING btree (key_id) WHERE (scopes @> ARRAY['audit'::text]);
+
+CREATE INDEX api_key_decide ON quotad.api_key USING btree (key_id) WHERE (scopes @> ARRAY['decide'::text]);
+
+CREATE INDEX api_key_good ON quotad.api_key USING btree (key_id) WHERE (revoked_at IS NULL);
+
+CREATE INDEX api_key_read ON quotad.api_key USING btree (key_id) WHERE (scopes @> ARRAY['read'::text]);
+
+CREATE INDEX api_key_revoked ON quotad.api_key USING btree (key_id) WHERE (revoked_at IS NOT NULL);
+
+CREATE INDEX api_key_tenant ON quotad.api_key USING btree (tenant, key_id) WHERE (tenant IS NOT NULL);
+
+CREATE INDEX config_change_at ON quotad.config_change USING btree (changed_at, change_id);
+
+CREATE INDEX config_change_by ON quotad.config_change USING btree (changed_by, changed_at, change_id);
+
+CREATE INDEX config_change_name ON quotad.config_change USING btree (name, changed_at, change_id);
+
+CREATE INDEX config_change_object ON quotad.config_change USING btree (object, changed_at, change_id);
 
 CREATE INDEX denial_at ON quotad.denial USING btree (at);
 
@@ -418,6 +472,9 @@ CREATE TRIGGER append_only_truncate BEFORE TRUNCATE ON quotad.plan_version FOR E
 
 ALTER TABLE ONLY quotad.plan
     ADD CONSTRAINT plan_plan_version_id_fkey FOREIGN KEY (plan_version_id) REFERENCES quotad.plan_version(plan_version_id);
+
+ALTER TABLE ONLY quotad.setting
+    ADD CONSTRAINT setting_default_plan_fkey FOREIGN KEY (default_plan) REFERENCES quotad.plan(plan);
 
 GRANT USAGE ON SCHEMA quotad TO quotad_service;
 
@@ -474,8 +531,22 @@ GRANT UPDATE(catalog_version) ON TABLE quotad.plan TO quotad_service;
 
 GRANT SELECT,INSERT ON TABLE quotad.plan_version TO quotad_service;
 
+GRANT SELECT ON TABLE quotad.setting TO quotad_service;
+
+GRANT UPDATE(default_plan) ON TABLE quotad.setting TO quotad_service;
+
+GRANT UPDATE(default_plan_rate) ON TABLE quotad.setting TO quotad_service;
+
+GRANT UPDATE(catalog_version) ON TABLE quotad.setting TO quotad_service;
+
 GRANT SELECT,INSERT ON TABLE quotad.subject TO quotad_service;
 
 GRANT UPDATE(subject) ON TABLE quotad.subject TO quotad_service;
 
 GRANT UPDATE(salt) ON TABLE quotad.subject TO quotad_service;
+
+GRANT SELECT ON TABLE quotad.tenant_creation TO quotad_service;
+
+GRANT UPDATE(minute) ON TABLE quotad.tenant_creation TO quotad_service;
+
+GRANT UPDATE(made) ON TABLE quotad.tenant_creation TO quotad_service;

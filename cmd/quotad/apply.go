@@ -14,11 +14,11 @@ import (
 	"github.com/quotad/quotad/internal/catalog"
 )
 
-// applyCmd makes the database agree with a file of meters, plans and tenants.
+// applyCmd makes the database agree with a file of meters, plans, tenants and settings.
 type applyCmd struct {
 	Database databaseFlags `embed:""`
 	File     string        `name:"file" short:"f" required:"" placeholder:"FILE" help:"The YAML or JSON file; - is standard input."`
-	Prune    bool          `name:"prune" help:"Remove the meters and plans that the file does not name. Tenants are never removed."`
+	Prune    bool          `name:"prune" help:"Remove the meters, plans and settings that the file does not name. Tenants are never removed."`
 	DryRun   bool          `name:"dry-run" help:"Say what would change, and change nothing."`
 	JSON     bool          `name:"json" help:"Print the changes as JSON."`
 }

@@ -74,6 +74,17 @@ func TestApplyPrintsWhatItChanges(t *testing.T) {
 - plan  old
 1 removed, 4 unchanged; the configuration is at version 3
 `},
+		{"default plan", changed + "default_plan: free\n", nil, `
+~ settings  global  default_plan none -> free
+1 changed, 4 unchanged; the configuration is at version 4
+`},
+		{"default plan left out", changed, nil, `
+4 unchanged; the configuration is at version 4
+`},
+		{"default plan pruned", changed, []string{"--prune"}, `
+~ settings  global  default_plan free -> none
+1 changed, 4 unchanged; the configuration is at version 5
+`},
 	} {
 		args := append([]string{"apply", "--database-url", db.URL, "-f", writeFile(t, step.file)}, step.args...)
 		code, stdout, stderr := command(t, args...)
@@ -83,8 +94,8 @@ func TestApplyPrintsWhatItChanges(t *testing.T) {
 	}
 	code, stdout, _ := command(t, "apply", "--json", "--database-url", db.URL, "-f", writeFile(t, changed))
 	var changes catalog.Changes
-	if err := json.Unmarshal([]byte(stdout), &changes); err != nil || code != 0 || changes.Version != 3 || len(changes.Items) != 4 {
-		t.Errorf("apply --json exits with %d and says %q, %v; want 4 items at version 3", code, stdout, err)
+	if err := json.Unmarshal([]byte(stdout), &changes); err != nil || code != 0 || changes.Version != 5 || len(changes.Items) != 4 {
+		t.Errorf("apply --json exits with %d and says %q, %v; want 4 items at version 5", code, stdout, err)
 	}
 }
 

@@ -74,9 +74,9 @@ func (cmd keyListCmd) Run(ctx context.Context, s *streams) error {
 	defer pool.Close()
 	store := catalog.NewStore(pool)
 	print, flush := keyPrinter(s.Out, cmd.JSON)
-	page := catalog.Page{Limit: catalog.PageItemsMax}
+	query := catalog.KeyQuery{Page: catalog.Page{Limit: catalog.PageItemsMax}}
 	for {
-		keys, next, err := store.Keys(ctx, page)
+		keys, next, err := store.Keys(ctx, query)
 		if err != nil {
 			return unmigrated(err)
 		}
@@ -88,7 +88,7 @@ func (cmd keyListCmd) Run(ctx context.Context, s *streams) error {
 		if next == "" {
 			return flush()
 		}
-		page.After = next
+		query.After = next
 	}
 }
 

@@ -46,6 +46,7 @@ func TestAPIDocument(t *testing.T) {
 	}
 	d := &docRun{service: newEmptyService(t), stand: map[string]string{}, examples: map[string]string{}, seen: map[string]bool{}}
 	d.key = d.token(catalog.KeyAdmin, "")
+	d.stand[strings.Split(d.key, "_")[2]] = "examplekey00"
 	got := d.run(string(text))
 	if *update {
 		if err := os.WriteFile(apiDocument, []byte(got), 0o644); err != nil {
@@ -237,10 +238,7 @@ var randomParts = []struct {
 	{regexp.MustCompile(`qk_[a-z]+_[a-z0-9]{12}_[0-9A-Za-z]{33}`), "qk_live_examplekey%02d_%%033d"},
 }
 
-var (
-	keyIDText    = regexp.MustCompile(`("id":|"name":|key:|by":)"?([a-z0-9]{12})"`)
-	realInstants = regexp.MustCompile(`"20\d\d-\d\d-\d\dT[0-9:.]+Z"`)
-)
+var realInstants = regexp.MustCompile(`"20\d\d-\d\d-\d\dT[0-9:.]+Z"`)
 
 // standIns replaces the random parts of a text by ones that stay the same.
 func (d *docRun) standIns(text string) string {
@@ -266,13 +264,6 @@ func (d *docRun) standIns(text string) string {
 			text = strings.ReplaceAll(text, actual, standIn)
 		}
 	}
-	text = keyIDText.ReplaceAllStringFunc(text, func(whole string) string {
-		id := keyIDText.FindStringSubmatch(whole)[2]
-		if strings.HasPrefix(id, "examplekey") || !strings.ContainsAny(id, "0123456789") {
-			return whole
-		}
-		return strings.Replace(whole, id, "examplekey00", 1)
-	})
 	return realInstants.ReplaceAllStringFunc(text, func(instant string) string {
 		if at, err := time.Parse(`"`+time.RFC3339Nano+`"`, instant); err == nil && time.Since(at).Abs() < 24*time.Hour {
 			return `"` + startOfTest.Format(time.RFC3339) + `"`

@@ -65,7 +65,7 @@ func (h *Handler) meter(c *call) error {
 	if err != nil {
 		return notFound(err, "There is no meter "+name+".")
 	}
-	return c.json(http.StatusOK, newMeterBody(m))
+	return c.tagged(m.Tag(), newMeterBody(m))
 }
 
 // meters is GET /v1/meters.
@@ -90,6 +90,10 @@ func (h *Handler) putMeter(c *call) error {
 	if err != nil {
 		return err
 	}
+	when, err := c.precondition()
+	if err != nil {
+		return err
+	}
 	body, err := readSpec[meterBody](c)
 	if err != nil {
 		return err
@@ -97,7 +101,7 @@ func (h *Handler) putMeter(c *call) error {
 	if err := sameName(body.Name, name); err != nil {
 		return err
 	}
-	put, err := h.Catalog.PutMeter(c.r.Context(), c.actor(), name, body.MeterSpec)
+	put, err := h.Catalog.PutMeter(c.r.Context(), c.actor(), name, body.MeterSpec, when)
 	return c.put(put, err)
 }
 
@@ -111,7 +115,7 @@ func (h *Handler) plan(c *call) error {
 	if err != nil {
 		return notFound(err, "There is no plan "+name+".")
 	}
-	return c.json(http.StatusOK, newPlanBody(p))
+	return c.tagged(p.Tag(), newPlanBody(p))
 }
 
 // plans is GET /v1/plans.
@@ -136,6 +140,10 @@ func (h *Handler) putPlan(c *call) error {
 	if err != nil {
 		return err
 	}
+	when, err := c.precondition()
+	if err != nil {
+		return err
+	}
 	body, err := readSpec[planBody](c)
 	if err != nil {
 		return err
@@ -146,7 +154,7 @@ func (h *Handler) putPlan(c *call) error {
 	if body.Limits == nil {
 		return invalid("limits", "is required; an empty list allows nothing")
 	}
-	put, err := h.Catalog.PutPlan(c.r.Context(), c.actor(), name, body.PlanSpec)
+	put, err := h.Catalog.PutPlan(c.r.Context(), c.actor(), name, body.PlanSpec, when)
 	return c.put(put, err)
 }
 
@@ -159,23 +167,27 @@ func (h *Handler) tenantConfig(c *call) error {
 	if err != nil {
 		return tenantNotFound(err)
 	}
-	return c.json(http.StatusOK, newTenantBody(t))
+	return c.tagged(t.Tag(), newTenantBody(t))
 }
 
 // tenants is GET /v1/tenants. A key that is bound to a tenant sees that one alone.
 func (h *Handler) tenants(c *call) error {
-	page, err := c.page("tenants")
+	q := catalog.TenantQuery{}
+	page, err := c.page("tenants", nameFilter{"plan", nameRule, &q.Plan},
+		nameFilter{"status", oneOf(statuses...), (*string)(&q.Status)}, nameFilter{"prefix", catalog.TextRule, &q.Prefix})
 	if err != nil {
 		return err
 	}
+	q.Page = page.Page
 	var tenants []catalog.Tenant
 	var next string
 	if c.key.Tenant == "" {
-		tenants, next, err = h.Catalog.Tenants(c.r.Context(), page.Page)
+		tenants, next, err = h.Catalog.Tenants(c.r.Context(), q)
 	} else if page.After < c.key.Tenant {
 		var t catalog.Tenant
-		t, err = h.Catalog.Tenant(c.r.Context(), c.key.Tenant)
-		tenants = append(tenants, t)
+		if t, err = h.Catalog.Tenant(c.r.Context(), c.key.Tenant); err == nil && q.Matches(t) {
+			tenants = append(tenants, t)
+		}
 	}
 	if err != nil {
 		return tenantNotFound(err)
@@ -191,6 +203,10 @@ func (h *Handler) putTenant(c *call) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
+	when, err := c.precondition()
+	if err != nil {
+		return err
+	}
 	body, err := readSpec[tenantBody](c)
 	if err != nil {
 		return err
@@ -198,7 +214,7 @@ func (h *Handler) putTenant(c *call) error {
 	if err := sameName(body.Name, c.tenant); err != nil {
 		return err
 	}
-	put, err := h.Catalog.PutTenant(c.r.Context(), c.actor(), c.tenant, body.TenantSpec)
+	put, err := h.Catalog.PutTenant(c.r.Context(), c.actor(), c.tenant, body.TenantSpec, when)
 	return c.put(put, err)
 }
 
@@ -210,6 +226,7 @@ func (c *call) put(put catalog.Put, err error) error {
 	if err != nil {
 		return err
 	}
+	c.w.Header()["ETag"] = []string{etag(put.Tag)}
 	status := http.StatusOK
 	if put.Outcome == catalog.Created {
 		status = http.StatusCreated
@@ -223,6 +240,11 @@ func (c *call) name(param string) (string, error) {
 	if _, err := c.query(); err != nil {
 		return "", err
 	}
+	return c.nameParam(param)
+}
+
+// nameParam reads a path parameter that names a meter or a plan.
+func (c *call) nameParam(param string) (string, error) {
 	name, err := c.param(param)
 	if err != nil {
 		return "", err
@@ -239,14 +261,30 @@ type namePage struct {
 	list [cursorDigestBytes]byte
 }
 
-// page reads the page that a list of names is asked for.
-func (c *call) page(list string) (namePage, error) {
-	page := namePage{list: listDigest(list, c.key.Tenant)}
-	query, err := c.query("limit", "cursor")
+// A nameFilter is a parameter that a list is filtered by, its rule, and where it goes.
+type nameFilter struct {
+	name string
+	rule func(string) string
+	to   *string
+}
+
+// page reads the page that a list of names is asked for, and its filters. A cursor is
+// good for the same filters only.
+func (c *call) page(list string, filters ...nameFilter) (namePage, error) {
+	known, digested := []string{"limit", "cursor"}, []string{list, c.key.Tenant}
+	for _, filter := range filters {
+		known = append(known, filter.name)
+	}
+	query, err := c.query(known...)
 	if err != nil {
-		return page, err
+		return namePage{}, err
 	}
 	f := filter{values: query}
+	for _, filter := range filters {
+		*filter.to = f.text(filter.name, filter.rule)
+		digested = append(digested, *filter.to)
+	}
+	page := namePage{list: listDigest(digested...)}
 	page.Limit = f.pageSize()
 	if f.values.Has("cursor") {
 		place, ok := decodeCursor(page.list, f.values.Get("cursor"))

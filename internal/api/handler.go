@@ -218,6 +218,7 @@ var (
 	headerJSON     = []string{"application/json"}
 	headerProblem  = []string{"application/problem+json"}
 	headerNoStore  = []string{"no-store"}
+	headerNoCache  = []string{"no-cache"}
 	headerReplayed = []string{"true"}
 )
 

@@ -44,13 +44,22 @@ func (h *Handler) createKey(c *call) error {
 	}{key, token})
 }
 
-// keys is GET /v1/keys: all of them, revoked ones too, none with its secret.
+// keys is GET /v1/keys: revoked ones too, none with its secret.
 func (h *Handler) keys(c *call) error {
-	page, err := c.page("keys")
+	var q catalog.KeyQuery
+	var revoked string
+	page, err := c.page("keys", nameFilter{"tenant", catalog.IDRule, &q.Tenant},
+		nameFilter{"scope", oneOf(keyScopes...), (*string)(&q.Scope)},
+		nameFilter{"revoked", oneOf("true", "false"), &revoked})
 	if err != nil {
 		return err
 	}
-	keys, next, err := h.Catalog.Keys(c.r.Context(), page.Page)
+	q.Page = page.Page
+	if revoked != "" {
+		is := revoked == "true"
+		q.Revoked = &is
+	}
+	keys, next, err := h.Catalog.Keys(c.r.Context(), q)
 	if err != nil {
 		return err
 	}

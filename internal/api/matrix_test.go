@@ -15,6 +15,7 @@ var matrixBodies = map[string]string{
 	"PUT /v1/meters/{meter}":   `{"unit":"call"}`,
 	"PUT /v1/plans/{plan}":     `{"limits":[{"name":"l","meter":"api.calls","algorithm":"sliding_log","limit":1,"window":"1h"}]}`,
 	"PUT /v1/tenants/{tenant}": `{"plan":"pro"}`,
+	"PUT /v1/settings":         `{"default_plan_rate":0}`,
 	"POST /v1/keys":            `{"scopes":["read"]}`,
 }
 
@@ -25,7 +26,7 @@ var matrixQueries = map[string]string{
 }
 
 // matrixParams fills the parameters of a pattern, all but {tenant}.
-var matrixParams = strings.NewReplacer("{meter}", "api.calls", "{plan}", "pro", "{seq}", "1")
+var matrixParams = strings.NewReplacer("{meter}", "api.calls", "{plan}", "pro", "{seq}", "1", "{version}", "1")
 
 // No key ever sees or spends for a tenant that it is not for, on any route, whatever
 // its scope: every route of the table against every kind of key.

@@ -119,6 +119,9 @@ func (s *schemas) parameters(rt Route, op operation) []object {
 	for _, name := range op.query {
 		parameters = append(parameters, s.parameter(op, "query", name))
 	}
+	if op.tagged {
+		op.requestHeaders = append(op.requestHeaders, ifHeaders...)
+	}
 	for _, name := range op.requestHeaders {
 		parameters = append(parameters, s.parameter(op, "header", name))
 	}
@@ -139,6 +142,9 @@ func (s *schemas) parameter(op operation, in, name string) object {
 
 // responses are the answers of an operation: its success, and its problems by status.
 func (s *schemas) responses(rt Route, op operation) object {
+	if op.tagged {
+		op.answerHeaders = append(op.answerHeaders, "ETag")
+	}
 	success := object{"description": op.answers, "headers": headerRefs(op.answerHeaders)}
 	content := object{}
 	if op.answer != nil {
@@ -156,7 +162,7 @@ func (s *schemas) responses(rt Route, op operation) object {
 	for _, status := range op.alsoStatus {
 		responses[strconv.Itoa(status)] = success
 	}
-	if op.notModified {
+	if op.tagged && rt.Method == http.MethodGet {
 		responses["304"] = object{"description": "What If-None-Match names is still so.", "headers": headerRefs([]string{"ETag"})}
 	}
 	problems := map[int][]code{}

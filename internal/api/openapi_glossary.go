@@ -30,6 +30,12 @@ const denialsText = "The newest 1,000 denials of a tenant are kept, for 35 days,
 const denialCountsText = "Without limit_name each denied request counts once. With the name of a limit: the requests that this limit denied; " +
 	"with *: every limit's count beside the whole."
 
+const settingsText = "default_plan is the plan that an unknown tenant gets: its first consume, not a dry run, creates it and is decided under that plan. " +
+	"What is left out becomes what a new database has: no default plan, and 600 new tenants a minute."
+
+const changesText = "Every change of meters, plans, tenants, settings and keys since the beginning, the newest first unless order is asc. " +
+	"Tenants that the default plan has made are by default_plan. No secret is ever in it. A key that is bound to a tenant sees the changes of that tenant."
+
 var tags = []object{
 	{"name": "decide", "description": "Ask before a call."},
 	{"name": "read", "description": "What is used and what is left."},
@@ -189,10 +195,18 @@ var glossary = map[string]string{
 	"revoked_at":        "When it was revoked; absent if it is good.",
 	"revoked_by":        "Who revoked it.",
 	"id":                "The key's id: the third part of its token, no secret.",
+	"Record":            "One change of the configuration.",
+	"Record.id":         "The number of the change.",
+	"Record.name":       "The name of the object; a key's is its id, that of the settings is global.",
+	"by":                "Who made it: key:<id>, cli:<user>, or default_plan.",
+	"changes":           "The changes, in the order asked for.",
+	"versions":          "The versions, the newest first.",
+	"default_plan":      "The plan that an unknown tenant gets with its first consume; absent if it stays unknown.",
+	"default_plan_rate": "How many tenants the default plan makes a minute at most; 600 if absent. 0 makes none.",
 	"env":               "The environment that its token names: live if absent.",
 	"scopes":            "What it may do: decide, read, audit, admin. admin includes the others.",
 	"token":             "The key itself, to be sent as Authorization: Bearer. It is shown only here.",
-	"object":            "The kind of thing: meter, plan, tenant or key.",
+	"object":            "The kind of thing: meter, plan, tenant, settings or key.",
 	"outcome":           "What became of it: created, changed or unchanged.",
 	"Problem.outcome":   "unknown if nobody can tell yet whether the request was carried out; the same Idempotency-Key settles it.",
 	"differs":           "What is different now, a line each.",
@@ -228,6 +242,7 @@ var parameters = map[string]parameterWords{
 	"meter":      {"The name of a meter.", object{"type": "string"}},
 	"plan":       {"The name of a plan.", object{"type": "string"}},
 	"key":        {"The key's id.", object{"type": "string"}},
+	"version":    {"The number of a version.", object{"type": "integer", "minimum": 1}},
 
 	"limit":              {"How many at most on this page.", object{"type": "integer", "minimum": 1, "maximum": pageMax, "default": pageDefault}},
 	"cursor":             {"The next_cursor of the page before, of this same list.", object{"type": "string"}},
@@ -242,17 +257,30 @@ var parameters = map[string]parameterWords{
 	"limit_name":         {"Only of this limit.", object{"type": "string"}},
 	"reason":             {"Only with this reason.", object{"type": "string", "enum": reasons}},
 
-	"usage.meter":             {"The meter.", object{"type": "string"}},
-	"usage.from":              {"From this instant on; the start of the tenant's month if absent.", object{"type": "string", "format": "date-time"}},
-	"usage.to":                {"Before this instant; now if absent.", object{"type": "string", "format": "date-time"}},
-	"bucket":                  {"The size of the buckets.", object{"type": "string", "enum": usageBuckets, "default": "day"}},
-	"tz":                      {"An IANA time zone; the tenant's own calendar if absent.", object{"type": "string"}},
-	"group_by":                {"One series per subject.", object{"type": "string", "enum": []string{"subject"}}},
+	"usage.meter":   {"The meter.", object{"type": "string"}},
+	"usage.from":    {"From this instant on; the start of the tenant's month if absent.", object{"type": "string", "format": "date-time"}},
+	"usage.to":      {"Before this instant; now if absent.", object{"type": "string", "format": "date-time"}},
+	"bucket":        {"The size of the buckets.", object{"type": "string", "enum": usageBuckets, "default": "day"}},
+	"tz":            {"An IANA time zone; the tenant's own calendar if absent.", object{"type": "string"}},
+	"group_by":      {"One series per subject.", object{"type": "string", "enum": []string{"subject"}}},
+	"tenants.plan":  {"Only tenants that have this plan.", object{"type": "string"}},
+	"status":        {"Only tenants with this status.", object{"type": "string", "enum": statuses}},
+	"prefix":        {"Only tenants whose id begins with this.", object{"type": "string"}},
+	"keys.tenant":   {"Only keys bound to this tenant.", object{"type": "string"}},
+	"scope":         {"Only keys that name this scope; admin is not read.", object{"type": "string", "enum": keyScopes}},
+	"revoked":       {"Only revoked keys, or only good ones.", object{"type": "string", "enum": []string{"true", "false"}}},
+	"object":        {"Only changes of this kind of thing.", object{"type": "string", "enum": objects}},
+	"name":          {"Only changes of the object of this name.", object{"type": "string"}},
+	"by":            {"Only changes that this one made.", object{"type": "string"}},
+	"changes.order": {"asc is by time, desc the newest first.", object{"type": "string", "enum": []string{"asc", "desc"}, "default": "desc"}},
+
 	"limits.subject":          {"Limits that count per subject are included with one.", object{"type": "string"}},
 	"denialCounts.limit_name": {"Only those that this limit denied; * for every limit.", object{"type": "string"}},
 	"deny_status": {"The status of a denial: 200 for callers that prefer allowed: false.", object{
 		"type": "string", "enum": []string{"200", "429"}, "default": "429",
 	}},
+	ifMatchHeader:        {"Only if the object has one of these tags, or with * if it is there.", object{"type": "string"}},
+	ifNoneMatchHeader:    {"Only if the object has none of these tags, or with * if it is not there.", object{"type": "string"}},
 	idempotencyKeyHeader: {"Makes a retry safe; bare or as a quoted string, 1 to 255 bytes.", object{"type": "string"}},
 }
 
@@ -270,6 +298,7 @@ var headers = map[string]headerWords{
 	"X-RateLimit-Remaining": {"What is left of it.", object{"type": "integer"}, 99},
 	"X-RateLimit-Reset":     {"Seconds until it is whole again.", object{"type": "integer"}, 1},
 	"Retry-After":           {"Whole seconds to wait, rounded up, at least 1. Only where waiting helps.", object{"type": "integer", "minimum": 1}, 2},
+	"ETag":                  {"Tells the states of the object apart; to be sent as If-Match or If-None-Match.", object{"type": "string"}, `"3f2a1c0b9d8e7f6a5b4c3d2e1f0a9b8c"`},
 	"Cache-Control":         {"no-store.", object{"type": "string"}, "no-store"},
 	"Idempotent-Replayed":   {"true if this is the answer that an earlier request with the same key got.", object{"type": "string"}, "true"},
 	"WWW-Authenticate":      {"How to authenticate.", object{"type": "string"}, challenge},

@@ -29,7 +29,7 @@ type operation struct {
 	status         int      // of success; 200 if zero
 	alsoStatus     []int    // further statuses with the same answer
 	otherTypes     []string // further media types of the answer
-	notModified    bool     // 304 is an answer
+	tagged         bool     // the object has an ETag: preconditions, 412, and 304 to a GET
 	denies         bool     // 429 is an answer
 	codes          []code   // problems beyond those that its kind of route has
 }
@@ -44,7 +44,10 @@ func (op *operation) successStatus() int {
 // problems are the codes that an operation may answer with.
 func (op *operation) problems(rt Route) []code {
 	codes := append([]code{}, op.codes...)
-	if len(op.query) > 0 || op.body != nil || pathParameter.MatchString(rt.Pattern) {
+	if op.tagged {
+		codes = append(codes, codePrecondition)
+	}
+	if len(op.query) > 0 || op.body != nil || op.tagged || pathParameter.MatchString(rt.Pattern) {
 		codes = append(codes, codeInvalidRequest)
 	}
 	if op.body != nil {
@@ -152,9 +155,10 @@ type (
 )
 
 var (
+	ifHeaders     = []string{ifMatchHeader, ifNoneMatchHeader}
 	rateHeaders   = []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
 	pageQuery     = []string{"limit", "cursor"}
-	decisionCodes = []code{codeTenantNotFound, codeMeterNotFound, codeAmountOverflow, codeKeyReused}
+	decisionCodes = []code{codeTenantNotFound, codeMeterNotFound, codeAmountOverflow, codeKeyReused, codeTenantsLimited}
 )
 
 // operations describes every route, by "METHOD pattern".
@@ -219,11 +223,11 @@ var operations = map[string]operation{
 	},
 	"GET /v1/meters/{meter}": {
 		id: "meter", tag: "configure", summary: "One meter",
-		answer: meterBody{}, answers: "The meter.", codes: []code{codeNotFound},
+		answer: meterBody{}, answers: "The meter.", codes: []code{codeNotFound}, tagged: true,
 	},
 	"PUT /v1/meters/{meter}": {
 		id: "putMeter", tag: "configure", summary: "Create or change a meter",
-		body: meterRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated},
+		body: meterRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated}, tagged: true,
 	},
 	"GET /v1/plans": {
 		id: "plans", tag: "configure", summary: "The current version of every plan",
@@ -231,27 +235,51 @@ var operations = map[string]operation{
 	},
 	"GET /v1/plans/{plan}": {
 		id: "plan", tag: "configure", summary: "The current version of a plan",
-		answer: planBody{}, answers: "The plan.", codes: []code{codeNotFound},
+		answer: planBody{}, answers: "The plan.", codes: []code{codeNotFound}, tagged: true,
 	},
 	"PUT /v1/plans/{plan}": {
 		id: "putPlan", tag: "configure", summary: "Create a plan, or its next version",
-		body: planRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated},
+		body: planRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated}, tagged: true,
+	},
+	"GET /v1/plans/{plan}/versions": {
+		id: "planVersions", tag: "configure", summary: "Every version of a plan",
+		query: pageQuery, answer: planVersionsPage{}, answers: "One page of versions, the newest first.", codes: []code{codeNotFound},
+	},
+	"GET /v1/plans/{plan}/versions/{version}": {
+		id: "planVersion", tag: "configure", summary: "One version of a plan",
+		description: "Versions never change, and outlive their plan.",
+		answer:      planVersionBody{}, answers: "The version.", codes: []code{codeNotFound},
 	},
 	"GET /v1/tenants": {
 		id: "tenants", tag: "configure", summary: "All tenants",
-		query: pageQuery, answer: tenantsPage{}, answers: "One page of tenants, by name.",
+		query: append([]string{"plan", "status", "prefix"}, pageQuery...), answer: tenantsPage{}, answers: "One page of tenants, by name.",
 	},
 	"GET /v1/tenants/{tenant}": {
 		id: "tenant", tag: "configure", summary: "One tenant",
-		answer: tenantBody{}, answers: "The tenant.", codes: []code{codeTenantNotFound},
+		answer: tenantBody{}, answers: "The tenant.", codes: []code{codeTenantNotFound}, tagged: true,
 	},
 	"PUT /v1/tenants/{tenant}": {
 		id: "putTenant", tag: "configure", summary: "Create or change a tenant",
-		body: tenantRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated},
+		body: tenantRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated}, tagged: true,
+	},
+	"GET /v1/settings": {
+		id: "settings", tag: "configure", summary: "What holds for the whole database",
+		answer: catalog.SettingsSpec{}, answers: "The settings.", tagged: true,
+	},
+	"PUT /v1/settings": {
+		id: "putSettings", tag: "configure", summary: "Change what holds for the whole database",
+		description: settingsText,
+		body:        catalog.SettingsSpec{}, answer: putBody{}, answers: "What became of them.", tagged: true,
+	},
+	"GET /v1/changes": {
+		id: "changes", tag: "audit", summary: "Who changed the configuration, and how",
+		description: changesText,
+		query:       append([]string{"object", "name", "by", "from", "to", "order"}, pageQuery...),
+		answer:      changesPage{}, answers: "One page of changes.",
 	},
 	"GET /v1/keys": {
 		id: "keys", tag: "configure", summary: "All API keys, revoked ones too",
-		query: pageQuery, answer: keysPage{}, answers: "One page of keys, none with its secret.",
+		query: append([]string{"tenant", "scope", "revoked"}, pageQuery...), answer: keysPage{}, answers: "One page of keys, none with its secret.",
 	},
 	"POST /v1/keys": {
 		id: "createKey", tag: "configure", summary: "Create an API key",

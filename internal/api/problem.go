@@ -41,6 +41,8 @@ const (
 	codeRequestTimeout    = code("request_timeout")
 	codeBodyTooLarge      = code("body_too_large")
 	codeMediaType         = code("unsupported_media_type")
+	codePrecondition      = code("precondition_failed")
+	codeTenantsLimited    = code(quota.CodeTenantCreationLimited)
 )
 
 // problemKinds is the one table from a code to what HTTP says about it.
@@ -60,12 +62,14 @@ var problemKinds = map[code]struct {
 	codeMethodNotAllowed:  {http.StatusMethodNotAllowed, "The path does not take this method"},
 	codeRequestTimeout:    {http.StatusRequestTimeout, "The request took too long to arrive"},
 	codeConflict:          {http.StatusConflict, "The request does not fit what is there"},
+	codePrecondition:      {http.StatusPreconditionFailed, "The object is in another state"},
 	codeBodyTooLarge:      {http.StatusRequestEntityTooLarge, "The body is too large"},
 	codeMediaType:         {http.StatusUnsupportedMediaType, "The body must be application/json"},
 	codeKeyReused:         {http.StatusUnprocessableEntity, "The idempotency key belongs to another request"},
 	codeInternal:          {http.StatusInternalServerError, "Something is wrong on our side"},
 	codeOverloaded:        {http.StatusServiceUnavailable, "Too much is waiting already"},
 	codeUnavailable:       {http.StatusServiceUnavailable, "No decision could be made in time"},
+	codeTenantsLimited:    {http.StatusServiceUnavailable, "Too many new tenants within this minute"},
 	codeOutcomeUnknown:    {http.StatusServiceUnavailable, "Nobody can tell yet whether this happened"},
 	codeShuttingDown:      {http.StatusServiceUnavailable, "This instance is shutting down"},
 }
@@ -86,6 +90,7 @@ type problem struct {
 	retryAfter time.Duration
 	allow      string // methods, for a 405
 	challenge  string // for a 401
+	etag       string // of the object as it is, for a 412
 	cause      error  // for the log, never for the caller
 }
 
@@ -113,6 +118,9 @@ func problemOf(err error) *problem {
 	var q *quota.Error
 	if errors.As(err, &q) {
 		return problemOfDecision(q)
+	}
+	if p := preconditionProblem(err); p != nil {
+		return p
 	}
 	if errors.Is(err, context.DeadlineExceeded) || databaseAway(err) {
 		return &problem{code: codeUnavailable, retryAfter: retryAfterDefault, cause: err}
@@ -143,6 +151,8 @@ func problemOfDecision(q *quota.Error) *problem {
 		p.detail = "The commit was sent and its reply was lost. Send the same request with the same Idempotency-Key to learn what happened."
 	case quota.CodeUnavailable:
 		p.detail = "The database, or this tenant's account in it, could not be had in time. Nothing was charged; try again."
+	case quota.CodeTenantCreationLimited:
+		p.detail = "The default plan has made as many tenants as it may within this minute. Nothing was charged; try again, or create the tenant."
 	case quota.CodeAmountOverflow:
 		p.detail = "No amount or running total may pass 999999999999999."
 	}
@@ -201,6 +211,9 @@ func (h *Handler) fail(c *call, err error) {
 	}
 	if p.allow != "" {
 		header.Set("Allow", p.allow)
+	}
+	if p.etag != "" {
+		header["ETag"] = []string{p.etag}
 	}
 	if p.challenge != "" {
 		header.Set("WWW-Authenticate", p.challenge)

@@ -128,7 +128,9 @@ func tenantNotFound(err error) error {
 }
 
 // json answers with a value that is no decision: state of now, which nobody may keep.
-func (c *call) json(status int, value any) error {
+func (c *call) json(status int, value any) error { return c.encode(status, headerNoStore, value) }
+
+func (c *call) encode(status int, cacheControl []string, value any) error {
 	text := bytes.NewBuffer(c.out[:0])
 	encoder := stdjson.NewEncoder(text)
 	encoder.SetEscapeHTML(false)
@@ -136,7 +138,7 @@ func (c *call) json(status int, value any) error {
 		return fmt.Errorf("encode an answer: %w", err)
 	}
 	c.out = text.Bytes()
-	c.w.Header()["Cache-Control"] = headerNoStore
+	c.w.Header()["Cache-Control"] = cacheControl
 	c.reply(status, headerJSON, c.out)
 	return nil
 }

@@ -32,7 +32,7 @@ func TestApplyWritesAllThatTheFileNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantPlan := &catalog.Plan{Name: "free", Version: 1, VersionID: plan.VersionID, Limits: []catalog.Limit{
+	wantPlan := &catalog.Plan{Name: "free", Version: 1, VersionID: plan.VersionID, SpecDigest: plan.SpecDigest, Limits: []catalog.Limit{
 		{
 			Name: "hourly", Meter: "api.calls", Algorithm: catalog.SlidingLog, Limit: 100,
 			Window: catalog.Window{DurationMicros: 3_600_000_000},

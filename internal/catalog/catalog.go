@@ -114,6 +114,10 @@ type Plan struct {
 	Version   int32
 	VersionID int64 // unique over all plans; entries refer to it
 	Limits    []Limit
+
+	// SpecDigest is SHA-256 of the stored spec as PostgreSQL prints it (spec::text); zero
+	// for a plan that is not from a database.
+	SpecDigest [32]byte
 }
 
 // A Tenant is the paying customer's configuration.
@@ -144,12 +148,14 @@ type PastCalendar struct {
 	BillingAnchor int       `json:"billing_anchor"`
 }
 
-// A Snapshot is the whole configuration of meters and plans at one version. It is
+// A Snapshot is the whole configuration of meters, plans and settings at one version. It is
 // immutable and safe for concurrent use.
 type Snapshot struct {
 	Version int64
 	meters  map[string]*Meter
 	plans   map[string]*Plan
+
+	settings Settings
 }
 
 // NewSnapshot makes a snapshot of its own copies of the maps' contents.
@@ -170,6 +176,9 @@ func NewSnapshot(version int64, meters []*Meter, plans []*Plan) *Snapshot {
 
 // Meter returns the meter of that name; nil if there is none.
 func (s *Snapshot) Meter(name string) *Meter { return s.meters[name] }
+
+// Settings returns what holds for the whole database.
+func (s *Snapshot) Settings() Settings { return s.settings }
 
 // Plan returns the current version of the plan of that name; nil if there is none.
 func (s *Snapshot) Plan(name string) *Plan { return s.plans[name] }

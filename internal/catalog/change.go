@@ -16,6 +16,8 @@ const (
 	ObjectPlan   Object = "plan"
 	ObjectTenant Object = "tenant"
 	ObjectKey    Object = "key"
+
+	ObjectSettings Object = "settings" // one for the whole database
 )
 
 // An Outcome is what a change did to an object.
@@ -39,8 +41,8 @@ type Change struct {
 	After   json.RawMessage `json:"after,omitempty"`
 }
 
-// Changes is what [Store.Apply] did, or would do: meters first, then plans, then
-// tenants, each sorted by name.
+// Changes is what [Store.Apply] did, or would do: meters first, then plans, the
+// settings and tenants, each sorted by name.
 type Changes struct {
 	Version int64    `json:"version"` // of the configuration afterwards
 	DryRun  bool     `json:"dry_run"`

@@ -3,8 +3,10 @@ package catalog
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/quotad/quotad/internal/pgtest"
 )
@@ -22,34 +24,77 @@ func TestStatementsHaveTheIndexTheirCommentNames(t *testing.T) {
 		{snapshotSQL, []any{int64(7)}, []string{"meter_catalog_version", "plan_catalog_version"}},
 		{planVersionSQL, []any{int64(7)}, []string{"plan_version_pkey"}},
 		{keySQL, []any{"id"}, []string{"api_key_pkey"}},
-		{keysSQL, []any{"id", 10}, []string{"api_key_pkey"}},
+		{planVersionOfSQL, []any{"p", int32(7)}, []string{"plan_version_unique"}},
+		{planVersionsOfSQL, []any{"p", int32(7), 10}, []string{"plan_version_unique"}},
+		{creationSQL, []any{"t"}, []string{"account_tenant_unique"}},
 		{tenantSQL, []any{"t"}, []string{"account_tenant_unique"}},
-		{tenantsSQL, []any{"t", 10}, []string{"account_tenant_unique"}},
 		{stateTenantsSQL, []any{[]string{"t"}}, []string{"account_tenant_unique"}},
 		{lockAccountsSQL, []any{[]int64{1}}, []string{"account_pkey"}},
 		{calendarsSQL, []any{[]int64{1}}, []string{"account_pkey"}},
 		{plansUsedSQL, []any{[]string{"p"}}, []string{"account_plan"}},
-		{recordsSQL, []any{int64(9), 10}, []string{"config_change_pkey"}},
 	} {
-		tx, err := conn.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Exec(t.Context(), "set local enable_seqscan = off"); err != nil {
-			t.Fatal(err)
-		}
-		lines, err := collect(t.Context(), tx, pgx.RowTo[string], "explain "+test.sql, test.args...)
-		if err != nil {
-			t.Fatalf("explain %s: %v", test.sql, err)
-		}
-		plan := strings.Join(lines, "\n")
+		plan := explain(t, conn, test.sql, test.args...)
 		for _, index := range test.indexes {
 			if !strings.Contains(plan, index) {
 				t.Errorf("the plan does not use %s:\n%s\n%s", index, test.sql, plan)
 			}
 		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Fatal(err)
+	}
+}
+
+// Every list reads its page in the order of an index, whatever it is filtered by: it
+// sorts nothing, and a filter has an index of its own.
+func TestListsAreReadInTheOrderOfAnIndex(t *testing.T) {
+	t.Parallel()
+	conn := pgtest.New(t).Owner(t)
+	yes, no := true, false
+	at := time.Unix(1_800_000_000, 0)
+	page := Page{After: "b", Limit: 10}
+	for _, test := range []struct {
+		list  *list
+		index string
+	}{
+		{TenantQuery{Page: page}.list(), "account_tenant_unique"},
+		{TenantQuery{Page: page, Prefix: "c"}.list(), "account_tenant_unique"},
+		{TenantQuery{Page: page, Plan: "p"}.list(), "account_plan"},
+		{TenantQuery{Page: page, Plan: "p", Prefix: "c"}.list(), "account_plan"},
+		{TenantQuery{Page: page, Status: StatusClosed}.list(), "account_status"},
+		{KeyQuery{Page: page}.list(), "api_key_pkey"},
+		{KeyQuery{Page: page, Tenant: "t"}.list(), "api_key_tenant"},
+		{KeyQuery{Page: page, Revoked: &no}.list(), "api_key_good"},
+		{KeyQuery{Page: page, Revoked: &yes}.list(), "api_key_revoked"},
+		{KeyQuery{Page: page, Scope: KeyDecide}.list(), "api_key_decide"},
+		{KeyQuery{Page: page, Scope: KeyRead}.list(), "api_key_read"},
+		{KeyQuery{Page: page, Scope: KeyAudit}.list(), "api_key_audit"},
+		{KeyQuery{Page: page, Scope: KeyAdmin}.list(), "api_key_admin"},
+		{RecordQuery{}.list(), "config_change_at"},
+		{RecordQuery{From: at, To: at.Add(1), AfterAt: at, AfterID: 7}.list(), "config_change_at"},
+		{RecordQuery{Ascending: true, AfterAt: at, AfterID: 7}.list(), "config_change_at"},
+		{RecordQuery{Object: ObjectPlan, AfterAt: at, AfterID: 7}.list(), "config_change_object"},
+		{RecordQuery{Name: "p", AfterAt: at, AfterID: 7, Ascending: true}.list(), "config_change_name"},
+		{RecordQuery{By: "b", From: at}.list(), "config_change_by"},
+	} {
+		plan := explain(t, conn, test.list.sql.String(), test.list.args...)
+		if !strings.Contains(plan, test.index) || strings.Contains(plan, "Sort") {
+			t.Errorf("the plan sorts or does not use %s:\n%s\n%s", test.index, test.list.sql.String(), plan)
 		}
 	}
+}
+
+// explain returns the plan of a statement where an index is used if there is one.
+func explain(t *testing.T, conn *pgxpool.Pool, sql string, args ...any) string {
+	t.Helper()
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context()) //nolint:errcheck // it wrote nothing
+	if _, err := tx.Exec(t.Context(), "set local enable_seqscan = off; set local enable_bitmapscan = off"); err != nil {
+		t.Fatal(err)
+	}
+	lines, err := collect(t.Context(), tx, pgx.RowTo[string], "explain "+sql, args...)
+	if err != nil {
+		t.Fatalf("explain %s: %v", sql, err)
+	}
+	return strings.Join(lines, "\n")
 }

@@ -58,7 +58,7 @@ select (select count(*) from quotad.api_key k where k::text like '%' || $1 || '%
 	if leaks != 0 {
 		t.Errorf("%d rows hold the secret", leaks)
 	}
-	records, err := db.Records(t.Context(), 0, 1)
+	records, _, err := db.Records(t.Context(), catalog.RecordQuery{Limit: 1})
 	if err != nil || records[0].Object != catalog.ObjectKey || records[0].Name != key.ID || records[0].Before != nil {
 		t.Errorf("Records = %+v, %v; want the key's creation", records, err)
 	}
@@ -124,7 +124,7 @@ func TestRevocationActsWithinFiveSeconds(t *testing.T) {
 	if _, err := db.RevokeKey(t.Context(), "boss", "nosuchkey000"); !errors.Is(err, catalog.ErrNotFound) {
 		t.Errorf("RevokeKey of none = %v, want ErrNotFound", err)
 	}
-	keys, next, err := db.Keys(t.Context(), catalog.Page{})
+	keys, next, err := db.Keys(t.Context(), catalog.KeyQuery{})
 	if err != nil || next != "" || len(keys) != 1 {
 		t.Fatalf("Keys = %v, %q, %v; want the one", keys, next, err)
 	}

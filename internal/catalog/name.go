@@ -40,6 +40,10 @@ func textRule(text string) string {
 	return ""
 }
 
+// TextRule returns the rule of the texts that lists are filtered by that text breaks,
+// or "".
+func TextRule(text string) string { return shortTextRule(text, IDBytesMax) }
+
 // shortTextRule returns the rule of units and key names that text breaks, or "".
 func shortTextRule(text string, bytesMax int) string {
 	if text == "" || len(text) > bytesMax {

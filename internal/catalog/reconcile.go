@@ -11,6 +11,8 @@ type state struct {
 	meters  map[string]haveMeter
 	plans   map[string]havePlan
 	tenants map[string]Tenant
+
+	settings Settings
 }
 
 type haveMeter struct {
@@ -33,6 +35,7 @@ type edits struct {
 	gonePlans   []string
 	newTenants  []Tenant
 	tenants     []tenantEdit
+	settings    *Settings // nil if they stay as they are
 	changes     []Change
 }
 
@@ -64,6 +67,10 @@ func reconcile(have state, want compiled, prune bool, faults *faultList) *edits 
 		e.putPlan(have.plans[p.Name], p)
 	}
 	e.prunePlans(have.plans, plans, prune)
+	e.putSettings(have.settings, want, prune)
+	if name := want.settings.DefaultPlan; name != "" && !plans[name] {
+		faults.add("default_plan", "must name a plan: there is no %s", name)
+	}
 	for _, t := range want.tenants {
 		if !plans[t.Plan] {
 			faults.add(fieldPath(fieldPath("tenants", t.Name), "plan"), "must name a plan: there is no %s", t.Plan)
@@ -187,5 +194,18 @@ func (e *edits) putTenant(have map[string]Tenant, want Tenant) {
 	default:
 		e.tenants = append(e.tenants, tenantEdit{was, want})
 		e.changes = append(e.changes, specChange(ObjectTenant, want.Name, was.Spec(), want.Spec()))
+	}
+}
+
+// putSettings changes the settings. A configuration that says nothing of them, and does
+// not change them, has nothing to say of them either.
+func (e *edits) putSettings(have Settings, want compiled, prune bool) {
+	fresh := want.settings.over(have, prune || want.wholeSettings)
+	switch {
+	case fresh != have:
+		e.settings = &fresh
+		e.changes = append(e.changes, specChange(ObjectSettings, settingsName, have.Spec(), fresh.Spec()))
+	case !want.settings.empty() || want.wholeSettings:
+		e.changes = append(e.changes, unchanged(ObjectSettings, settingsName))
 	}
 }

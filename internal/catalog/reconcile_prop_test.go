@@ -36,6 +36,9 @@ func drawConfig(t *rapid.T) compiled {
 			want.plans = append(want.plans, Plan{Name: name, Limits: drawLimits(t)})
 		}
 	}
+	if rapid.Bool().Draw(t, "has default plan") {
+		want.settings.DefaultPlan = "p"
+	}
 	if rapid.Bool().Draw(t, "has tenant") {
 		want.tenants = []Tenant{{
 			Name: "t", Plan: "p", Timezone: "UTC", BillingAnchor: rapid.IntRange(1, 2).Draw(t, "anchor"),
@@ -65,6 +68,9 @@ func (s *state) carryOut(e *edits) {
 	}
 	for _, name := range e.gonePlans {
 		s.plans[name] = havePlan{s.plans[name].Plan, true}
+	}
+	if e.settings != nil {
+		s.settings = *e.settings
 	}
 	for _, t := range e.newTenants {
 		t.ID = 1

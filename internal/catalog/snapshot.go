@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// One statement, so that versions, meters and plans are of one database snapshot.
-// Takes no lock. meter_catalog_version and plan_catalog_version find what is newer
-// than $1; when nothing is, that is one row and two empty index scans.
+// One statement, so that versions, meters, plans and settings are of one database
+// snapshot. Takes no lock. meter_catalog_version and plan_catalog_version find what is
+// newer than $1; when nothing is, that is two rows and two empty index scans.
 const snapshotSQL = `
 select c.version, x.kind, x.name, x.id, x.number, x.body, x.removed
 from quotad.catalog_version c
@@ -27,6 +28,11 @@ left join (
   from quotad.plan p
   join quotad.plan_version v on v.plan_version_id = p.plan_version_id
   where p.catalog_version > $1
+  union all
+  select 'settings', '', 0, 0,
+         jsonb_build_object('default_plan', coalesce(s.default_plan, ''), 'default_plan_rate', s.default_plan_rate), false
+  from quotad.setting s
+  where s.catalog_version > $1
 ) x on true`
 
 // Snapshot returns the configuration as the database has it now, reading only what
@@ -69,9 +75,9 @@ func readSnapshot(ctx context.Context, q Querier, known *Snapshot) (*Snapshot, e
 			fresh = known
 			continue // there are no more rows; reading on to the end keeps the connection usable
 		case first && known != nil && row.kind == nil: // only tenants have changed
-			fresh.meters, fresh.plans = known.meters, known.plans
+			fresh.meters, fresh.plans, fresh.settings = known.meters, known.plans, known.settings
 		case first && known != nil:
-			fresh.meters, fresh.plans = maps.Clone(known.meters), maps.Clone(known.plans)
+			fresh.meters, fresh.plans, fresh.settings = maps.Clone(known.meters), maps.Clone(known.plans), known.settings
 		}
 		if err := row.into(fresh); err != nil {
 			return nil, err
@@ -105,6 +111,12 @@ func (r snapshotRow) into(s *Snapshot) error {
 			return err
 		}
 		s.meters[*r.name] = meter
+	case *r.kind == "settings":
+		var spec SettingsSpec
+		if err := json.Unmarshal(r.body, &spec); err != nil {
+			return fmt.Errorf("stored settings: %w", err)
+		}
+		s.settings = spec.over(Settings{}, true)
 	case *r.removed:
 		delete(s.plans, *r.name)
 	default:

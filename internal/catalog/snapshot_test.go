@@ -160,7 +160,9 @@ func TestListsComeInPagesWithoutGapOrRepeat(t *testing.T) {
 		func(m *catalog.Meter) string { return m.Name })
 	plans := pages(t, func(p catalog.Page) ([]*catalog.Plan, string, error) { return db.Plans(ctx, p) },
 		func(p *catalog.Plan) string { return p.Name })
-	tenants := pages(t, func(p catalog.Page) ([]catalog.Tenant, string, error) { return db.Tenants(ctx, p) },
+	tenants := pages(t, func(p catalog.Page) ([]catalog.Tenant, string, error) {
+		return db.Tenants(ctx, catalog.TenantQuery{Page: p})
+	},
 		func(t catalog.Tenant) string { return t.Name })
 	for i := range 7 {
 		got := []string{meters[i], plans[i], tenants[i]}
@@ -223,6 +225,37 @@ func TestTenThousandTenantsAreOneChange(t *testing.T) {
 		}
 		if n := db.count(t, "select count(*) from quotad.account where billing_anchor = $1", anchor); n != catalog.TenantsMax {
 			t.Errorf("%d accounts have the anchor %d, want all", n, anchor)
+		}
+	}
+}
+
+// However a plan version is loaded, its digest is that of the text that PostgreSQL
+// prints, so that it can be compared without this program.
+func TestSpecDigestIsOfTheTextThatPostgreSQLPrints(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	db.apply(t, configFree, catalog.ApplyOptions{})
+	ctx := t.Context()
+	plan, err := db.Plan(ctx, "free")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []byte
+	err = db.Owner(t).QueryRow(ctx, "select sha256(convert_to(spec::text, 'UTF8')) from quotad.plan_version").Scan(&want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := db.PlanVersion(ctx, db.Owner(t), plan.VersionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := db.PlanVersions(ctx, db.Owner(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range []*catalog.Plan{plan, one, all[plan.VersionID], db.snapshot(t, nil).Plan("free")} {
+		if string(p.SpecDigest[:]) != string(want) {
+			t.Errorf("digest %d = %x, want %x", i, p.SpecDigest, want)
 		}
 	}
 }

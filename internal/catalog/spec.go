@@ -28,10 +28,12 @@ type Config struct {
 	Plans   map[string]PlanSpec   `json:"plans,omitempty"`
 	Tenants map[string]TenantSpec `json:"tenants,omitempty"`
 
-	// DefaultPlan is what an unknown tenant would get. It is refused for now.
-	DefaultPlan string `json:"default_plan,omitempty"`
+	// What holds for the whole database. Absent ones stay as they are.
+	DefaultPlan     string `json:"default_plan,omitempty"`      // as SettingsSpec has it
+	DefaultPlanRate *int   `json:"default_plan_rate,omitempty"` // as SettingsSpec has it
 
-	source source // where each field stands, if it came from a file
+	wholeSettings bool   // absent settings go back to what a new database has
+	source        source // where each field stands, if it came from a file
 }
 
 // A MeterSpec is a meter as it is written in a file and in JSON.
@@ -66,18 +68,19 @@ type compiled struct {
 	meters  []Meter // sorted by name, as are the others
 	plans   []Plan
 	tenants []Tenant // a zero Status, Timezone or BillingAnchor means: as it was
+
+	settings      SettingsSpec
+	wholeSettings bool
 }
 
 // compile checks the configuration and translates it. The result is of use only if
 // there are no faults.
 func (c *Config) compile(faults *faultList) compiled {
-	var out compiled
-	if len(c.Meters)+len(c.Plans)+len(c.Tenants) == 0 {
+	out := compiled{settings: SettingsSpec{c.DefaultPlan, c.DefaultPlanRate}, wholeSettings: c.wholeSettings}
+	if len(c.Meters)+len(c.Plans)+len(c.Tenants) == 0 && out.settings.empty() && !c.wholeSettings {
 		faults.add("", "must name at least one meter, plan or tenant")
 	}
-	if c.DefaultPlan != "" {
-		faults.add("default_plan", "is not supported yet: every tenant must be created")
-	}
+	out.settings.compile(faults)
 	atMost(faults, "meters", len(c.Meters), MetersMax)
 	atMost(faults, "plans", len(c.Plans), PlansMax)
 	atMost(faults, "tenants", len(c.Tenants), TenantsMax)
@@ -124,7 +127,9 @@ func (c *Config) Compile() (*Snapshot, []Tenant, error) {
 		plans[i] = &todo.newVersions[i]
 		plans[i].VersionID = int64(i + 1)
 	}
-	return NewSnapshot(1, meters, plans), todo.newTenants, nil
+	snapshot := NewSnapshot(1, meters, plans)
+	snapshot.settings = want.settings.over(Settings{}, true)
+	return snapshot, todo.newTenants, nil
 }
 
 // Validate returns every fault of the meter.

@@ -58,6 +58,21 @@ const changeTimeoutSQL = `set local lock_timeout = '10s'`
 // earlier ones. work gets the version that the change makes, and says whether to
 // keep it; if not, nothing has happened.
 func (s *Store) inChange(ctx context.Context, work func(tx pgx.Tx, version int64) (keep bool, err error)) error {
+	return s.inTurn(ctx, func(tx pgx.Tx, version int64) (keep bool, err error) {
+		version++
+		if keep, err = work(tx, version); err != nil || !keep {
+			return false, err
+		}
+		if _, err := tx.Exec(ctx, raiseVersionSQL, version); err != nil {
+			return false, fmt.Errorf("raise the configuration's version: %w", err)
+		}
+		return true, nil
+	})
+}
+
+// inTurn runs work as one transaction, in turn with everything else that changes the
+// configuration. work gets the version there is.
+func (s *Store) inTurn(ctx context.Context, work func(tx pgx.Tx, version int64) (keep bool, err error)) error {
 	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return fmt.Errorf("begin a change of the configuration: %w", err)
@@ -70,13 +85,9 @@ func (s *Store) inChange(ctx context.Context, work func(tx pgx.Tx, version int64
 	if err := tx.QueryRow(ctx, lockVersionSQL).Scan(&version); err != nil {
 		return fmt.Errorf("lock the configuration's version: %w", err)
 	}
-	version++
 	keep, err := work(tx, version)
 	if err != nil || !keep {
 		return err
-	}
-	if _, err := tx.Exec(ctx, raiseVersionSQL, version); err != nil {
-		return fmt.Errorf("raise the configuration's version: %w", err)
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("commit the change of the configuration: %w", err)

@@ -6,22 +6,28 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
 
 // ApplyOptions says how far [Store.Apply] goes.
 type ApplyOptions struct {
-	Prune  bool // remove the meters and plans that the configuration does not name
+	Prune  bool // remove the meters, plans and settings that the configuration does not name
 	DryRun bool // do it all, then undo it
 }
 
 // Apply makes the database agree with the configuration, as one transaction: all of
 // it or, on any fault, nothing. The error then lists every [Fault]. What agrees
 // already is left as it is, so applying the same configuration again writes nothing.
-// Tenants are never removed, nor is a plan that a tenant has.
+// Tenants are never removed, nor is a plan that a tenant has, or that is the default.
 func (s *Store) Apply(ctx context.Context, actor string, config *Config, options ApplyOptions) (Changes, error) {
+	return s.apply(ctx, actor, config, options, nil)
+}
+
+// apply is Apply; with a target, what must hold of that one object is checked first.
+func (s *Store) apply(
+	ctx context.Context, actor string, config *Config, options ApplyOptions, one *target,
+) (Changes, error) {
 	var faults faultList
 	want := config.compile(&faults)
 	if err := config.source.locate(faults); err != nil {
@@ -31,6 +37,9 @@ func (s *Store) Apply(ctx context.Context, actor string, config *Config, options
 	err := s.inChange(ctx, func(tx pgx.Tx, version int64) (keep bool, err error) {
 		have, err := readState(ctx, tx, want, options.Prune)
 		if err != nil {
+			return false, err
+		}
+		if err := one.check(have); err != nil {
 			return false, err
 		}
 		todo := reconcile(have, want, options.Prune, &faults)
@@ -53,53 +62,12 @@ func (s *Store) Apply(ctx context.Context, actor string, config *Config, options
 		if !options.DryRun {
 			result.Version = version
 		}
-		return !options.DryRun, nil
+		return !options.DryRun, one.reread(ctx, tx, want)
 	})
 	if err != nil {
 		return Changes{}, err
 	}
 	return result, nil
-}
-
-// A Put is what became of one object.
-type Put struct {
-	Change
-	Version int64 `json:"version"` // of the configuration afterwards
-}
-
-// PutMeter creates a meter or changes its unit and weights; it stays the same meter
-// to the ledger. Paths of faults are relative to spec.
-func (s *Store) PutMeter(ctx context.Context, actor, name string, spec MeterSpec) (Put, error) {
-	return s.put(ctx, actor, fieldPath("meters", name), &Config{Meters: map[string]MeterSpec{name: spec}})
-}
-
-// PutPlan creates a plan or gives it a new version, if anything differs. Paths of
-// faults are relative to spec.
-func (s *Store) PutPlan(ctx context.Context, actor, name string, spec PlanSpec) (Put, error) {
-	return s.put(ctx, actor, fieldPath("plans", name), &Config{Plans: map[string]PlanSpec{name: spec}})
-}
-
-// PutTenant creates a tenant's account or changes its configuration. A calendar that
-// it had stays valid for the windows that began under it. Paths of faults are
-// relative to spec.
-func (s *Store) PutTenant(ctx context.Context, actor, name string, spec TenantSpec) (Put, error) {
-	return s.put(ctx, actor, fieldPath("tenants", name), &Config{Tenants: map[string]TenantSpec{name: spec}})
-}
-
-func (s *Store) put(ctx context.Context, actor, path string, config *Config) (Put, error) {
-	changes, err := s.Apply(ctx, actor, config, ApplyOptions{})
-	if faults := Faults(err); len(faults) > 0 {
-		var relative faultList
-		for _, f := range faults {
-			f.Path = strings.TrimPrefix(strings.TrimPrefix(f.Path, path), ".")
-			relative.faults = append(relative.faults, f)
-		}
-		return Put{}, relative.err()
-	}
-	if err != nil {
-		return Put{}, err
-	}
-	return Put{Change: changes.Items[0], Version: changes.Version}, nil
 }
 
 // meter_unique finds the named ones; with $2, the whole table of at most a thousand
@@ -141,6 +109,7 @@ func readState(ctx context.Context, tx pgx.Tx, want compiled, all bool) (state, 
 		plans[t.Plan] = true
 		tenants = append(tenants, t.Name)
 	}
+	plans[want.settings.DefaultPlan] = true
 	haveMeters, err := collect(ctx, tx, scanHaveMeter, stateMetersSQL, slices.Sorted(maps.Keys(meters)), all)
 	if err != nil {
 		return state{}, fmt.Errorf("read meters: %w", err)
@@ -153,10 +122,16 @@ func readState(ctx context.Context, tx pgx.Tx, want compiled, all bool) (state, 
 	if err != nil {
 		return state{}, fmt.Errorf("read tenants: %w", err)
 	}
+	settings, err := readSettings(ctx, tx)
+	if err != nil {
+		return state{}, err
+	}
 	return state{
 		meters:  byName(haveMeters, func(m haveMeter) string { return m.Name }),
 		plans:   byName(havePlans, func(p havePlan) string { return p.Name }),
 		tenants: byName(haveTenants, func(t Tenant) string { return t.Name }),
+
+		settings: settings,
 	}, nil
 }
 

@@ -89,15 +89,6 @@ select key_id, env, secret_hash, scopes, coalesce(tenant, ''), name,
 from quotad.api_key
 where key_id = $1`
 
-// api_key_pkey is walked from the cursor; no lock.
-const keysSQL = `
-select key_id, env, secret_hash, scopes, coalesce(tenant, ''), name,
-  created_at, created_by, revoked_at, coalesce(revoked_by, '')
-from quotad.api_key
-where key_id > $1
-order by key_id
-limit $2`
-
 // RevokeKey ends a key for good, within [RevocationMax] on every instance. Revoking
 // it again changes nothing and returns it as it is. It returns [ErrNotFound] if there
 // is no such key.
@@ -121,20 +112,6 @@ func (s *Store) RevokeKey(ctx context.Context, actor, id string) (Key, error) {
 		return Key{}, fmt.Errorf("revoke key %q: %w", id, err)
 	}
 	return revoked.Key, nil
-}
-
-// Keys returns keys in the order of their ids, revoked ones too, and the cursor of
-// the next page; "" if this is the last.
-func (s *Store) Keys(ctx context.Context, page Page) (keys []Key, next string, err error) {
-	stored, err := collect(ctx, s.pool, scanKey, keysSQL, page.After, page.limit()+1)
-	if err != nil {
-		return nil, "", fmt.Errorf("list keys: %w", err)
-	}
-	stored, next = cut(stored, page, func(k storedKey) string { return k.ID })
-	for _, k := range stored {
-		keys = append(keys, k.Key)
-	}
-	return keys, next, nil
 }
 
 // A storedKey is a key and what is kept of its secret.

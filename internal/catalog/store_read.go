@@ -2,9 +2,7 @@ package catalog
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -127,14 +125,6 @@ select tenant_id, tenant, plan, status, timezone, billing_anchor, created_at
 from quotad.account
 where tenant = $1`
 
-// account_tenant_unique is walked from the cursor; no lock.
-const tenantsSQL = `
-select tenant_id, tenant, plan, status, timezone, billing_anchor, created_at
-from quotad.account
-where tenant > $1
-order by tenant
-limit $2`
-
 // Tenant returns a tenant's configuration. It returns [ErrNotFound] if there is none.
 func (s *Store) Tenant(ctx context.Context, name string) (Tenant, error) {
 	t, err := one(ctx, s.pool, scanTenant, tenantSQL, name)
@@ -142,56 +132,6 @@ func (s *Store) Tenant(ctx context.Context, name string) (Tenant, error) {
 		return Tenant{}, fmt.Errorf("tenant %q: %w", name, err)
 	}
 	return t, nil
-}
-
-// Tenants returns tenants in the order of their names, and the cursor of the next
-// page; "" if this is the last.
-func (s *Store) Tenants(ctx context.Context, page Page) (tenants []Tenant, next string, err error) {
-	tenants, err = collect(ctx, s.pool, scanTenant, tenantsSQL, page.After, page.limit()+1)
-	if err != nil {
-		return nil, "", fmt.Errorf("list tenants: %w", err)
-	}
-	tenants, next = cut(tenants, page, func(t Tenant) string { return t.Name })
-	return tenants, next, nil
-}
-
-// A Record is one line of the configuration's history. Records are never changed.
-type Record struct {
-	ID     int64           `json:"id"` // rises with time
-	At     time.Time       `json:"at"`
-	By     string          `json:"by"`
-	Object Object          `json:"object"`
-	Name   string          `json:"name"`
-	Before json.RawMessage `json:"before"` // null if there was none
-	After  json.RawMessage `json:"after"`  // null if there is none
-}
-
-// config_change_pkey is walked backwards from the cursor; no lock.
-const recordsSQL = `
-select change_id, changed_at, changed_by, object, name, before, after
-from quotad.config_change
-where change_id < $1
-order by change_id desc
-limit $2`
-
-// Records returns the configuration's history, the newest first: those before an id,
-// or the newest if before is 0.
-func (s *Store) Records(ctx context.Context, before int64, limit int) ([]Record, error) {
-	if before <= 0 {
-		before = 1<<63 - 1
-	}
-	records, err := collect(ctx, s.pool, scanRecord, recordsSQL, before, Page{Limit: limit}.limit())
-	if err != nil {
-		return nil, fmt.Errorf("read the configuration's history: %w", err)
-	}
-	return records, nil
-}
-
-func scanRecord(row pgx.CollectableRow) (Record, error) {
-	var r Record
-	err := row.Scan(&r.ID, &r.At, &r.By, &r.Object, &r.Name, (*[]byte)(&r.Before), (*[]byte)(&r.After))
-	r.At = r.At.UTC()
-	return r, err
 }
 
 // one runs a query for at most one row; none is [ErrNotFound].

@@ -91,6 +91,7 @@ select concat_ws(' ',
   (select md5(string_agg(p::text, ',' order by plan)) from quotad.plan p),
   (select md5(string_agg(v::text, ',' order by plan_version_id)) from quotad.plan_version v),
   (select md5(string_agg(a::text, ',' order by tenant_id)) from quotad.account a),
+  (select s::text from quotad.setting s),
   (select md5(string_agg(c::text, ',' order by change_id)) from quotad.config_change c))`).Scan(&text)
 	if err != nil {
 		t.Fatalf("fingerprint: %v", err)
@@ -343,7 +344,7 @@ func TestHistorySaysWhoChangedWhat(t *testing.T) {
 	if _, err := db.PutPlan(ctx, "key:k1", "free", catalog.PlanSpec{}); err != nil {
 		t.Fatal(err)
 	}
-	records, err := db.Records(ctx, 0, 1)
+	records, _, err := db.Records(ctx, catalog.RecordQuery{Limit: 1})
 	if err != nil || len(records) != 1 {
 		t.Fatalf("Records = %v, %v; want one", records, err)
 	}
@@ -359,7 +360,7 @@ func TestHistorySaysWhoChangedWhat(t *testing.T) {
 	if len(before.Limits) != 2 || before.Limits[0].Name != want[0] || before.Limits[1].Name != want[1] || len(after.Limits) != 0 {
 		t.Errorf("record from %s to %s, want from %v to none", r.Before, r.After, want)
 	}
-	older, err := db.Records(ctx, r.ID, 0)
+	older, _, err := db.Records(ctx, catalog.RecordQuery{AfterAt: r.At, AfterID: r.ID})
 	if err != nil || len(older) != 4 || older[0].Object != catalog.ObjectTenant || older[3].Before != nil {
 		t.Errorf("Records before it = %+v, %v; want the four that Apply made, the newest first", older, err)
 	}

@@ -49,8 +49,8 @@ update quotad.plan
 set removed = $2, catalog_version = $3
 where plan = any($1)`
 
-// New rows. account_tenant_unique cannot be hit: changes are serial, and nothing
-// else makes accounts.
+// New rows. account_tenant_unique cannot be hit: whoever makes accounts
+// holds the lock of lockVersionSQL.
 const insertAccountsSQL = `
 insert into quotad.account (tenant, plan, status, timezone, billing_anchor, head_hash)
 select n.tenant, n.plan, n.status, n.timezone, n.billing_anchor, n.head_hash
@@ -109,6 +109,9 @@ func write(ctx context.Context, tx pgx.Tx, actor string, version int64, e *edits
 	}
 	if len(e.gonePlans) > 0 {
 		batch.Queue(markPlansSQL, e.gonePlans, true, version)
+	}
+	if e.settings != nil { // after plans: it refers to one
+		batch.Queue(updateSettingsSQL, e.settings.DefaultPlan, e.settings.DefaultPlanRate, version)
 	}
 	queueNewAccounts(batch, e.newTenants)
 	queueChanges(batch, actor, e.changes)

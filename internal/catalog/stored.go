@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,6 +57,7 @@ func decodeStored(name string, version int32, versionID int64, spec []byte) (*Pl
 		return nil, fmt.Errorf("%w: version %d of plan %s: %w", ErrUnreadable, version, name, err)
 	}
 	plan.Version, plan.VersionID = version, versionID
+	plan.SpecDigest = sha256.Sum256(spec) // jsonb travels as its text
 	return &plan, nil
 }
 

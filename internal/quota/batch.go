@@ -81,6 +81,7 @@ func newBatch(r *runner, calls []*call, wait bool) *batch {
 			b.tenants = append(b.tenants, t)
 		}
 		t.calls = append(t.calls, c)
+		c.unknown = false
 	}
 	return b
 }
@@ -123,20 +124,19 @@ func (b *batch) decide() {
 	}
 }
 
-// leave hands the calls of a tenant that was not locked back, or refuses them if there
-// is no such tenant.
+// leave hands the calls of a tenant that was not locked back. If there is no such
+// tenant they are refused, but for those from the first on that makes one.
 func (b *batch) leave(t *tenantWork) {
-	if t.exists {
-		if b.elsewhere == nil {
-			b.elsewhere = make(map[string][]*call)
+	for i, c := range t.calls {
+		c.unknown = !t.exists && !b.wait && c.creates() && b.snapshot.Settings().DefaultPlan != ""
+		if t.exists || c.unknown {
+			if b.elsewhere == nil {
+				b.elsewhere = make(map[string][]*call)
+			}
+			b.elsewhere[t.name] = t.calls[i:]
+			return
 		}
-		b.elsewhere[t.name] = t.calls
-		return
-	}
-	for _, c := range t.calls {
-		b.results = append(b.results, result{call: c, err: &Error{
-			Code: CodeTenantNotFound, Faults: []Fault{{"tenant", "must name a configured tenant"}},
-		}})
+		b.results = append(b.results, result{call: c, err: errNoTenant()})
 	}
 }
 

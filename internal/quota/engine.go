@@ -78,6 +78,7 @@ type Engine struct {
 	seed     maphash.Seed
 	workers  []*worker
 	parking  *parking
+	creator  *creator
 	snapshot atomic.Pointer[catalog.Snapshot]
 	tenants  *cache.Cache[string, facts]
 	denials  *denialLog
@@ -107,6 +108,7 @@ func NewEngine(c Config) (*Engine, error) {
 		metrics: m,
 		seed:    maphash.MakeSeed(),
 		parking: newParking(c.QueueMax + c.Workers*c.BatchMax),
+		creator: newCreator(),
 		tenants: cache.New[string, facts](cache.Options{EntriesMax: tenantsCached}),
 	}
 	e.denials = newDenialLog(e)
@@ -122,7 +124,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	working, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
 	var group errgroup.Group
-	var committers, waiters sync.WaitGroup
+	var committers, creators, waiters sync.WaitGroup
 	for _, w := range e.workers {
 		committers.Add(1)
 		group.Go(func() error {
@@ -139,6 +141,12 @@ func (e *Engine) Run(ctx context.Context) error {
 			return nil
 		})
 	}
+	creators.Add(1)
+	group.Go(func() error {
+		defer creators.Done()
+		e.creator.run(working, e)
+		return nil
+	})
 	group.Go(func() error { return e.upkeep(ctx) })
 	group.Go(func() error {
 		<-ctx.Done()
@@ -149,6 +157,8 @@ func (e *Engine) Run(ctx context.Context) error {
 			w.close()
 		}
 		committers.Wait()
+		e.creator.close()
+		creators.Wait() // it hands what it has made to the waiters
 		e.parking.close()
 		waiters.Wait()
 		e.denials.close()
@@ -250,6 +260,7 @@ func (e *Engine) await(ctx context.Context, c *call) (Decision, error) {
 type call struct {
 	request  Request
 	stand    bool // report the limits, decide nothing
+	unknown  bool // left by a batch since its tenant has no account yet
 	deadline time.Time
 	done     chan outcome
 	state    atomic.Int32

@@ -21,6 +21,8 @@ const (
 	CodeShuttingDown   Code = "shutting_down"          // try another instance
 	CodeAmountOverflow Code = "amount_overflow"        // a running total would pass 15 digits
 	CodeInternal       Code = "internal"               // a fault of ours
+
+	CodeTenantCreationLimited Code = "tenant_creation_limited" // the default plan makes no more tenants for now
 )
 
 // An Error is why a request got no decision.

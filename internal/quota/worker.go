@@ -18,16 +18,18 @@ type worker struct {
 	queue   []*call
 	parked  map[string]*parkedTenant
 	waiting int // calls in queue and in parked
+	unknown int // those of them whose tenant is to be created
 	closed  bool
 	failed  bool // the engine stopped before the queue was empty
 }
 
-// A parkedTenant's account is locked elsewhere. Its calls wait here, in order, for a
-// waiter to get the lock; later ones queue behind them.
+// A parkedTenant's account is locked elsewhere, or is to be created first. Its calls
+// wait here, in order, for a waiter to get the lock; later ones queue behind them.
 type parkedTenant struct {
-	worker *worker
-	tenant string
-	calls  []*call
+	worker  *worker
+	tenant  string
+	calls   []*call
+	unknown bool // to be created
 }
 
 func newWorker(e *Engine) *worker {
@@ -41,11 +43,16 @@ func (w *worker) submit(c *call) *Error {
 	if w.closed {
 		return &Error{Code: CodeShuttingDown, RetryAfter: time.Second}
 	}
-	if w.waiting >= w.engine.config.QueueMax/len(w.engine.workers) {
+	p := w.parked[c.request.Tenant]
+	unknown := p != nil && p.unknown
+	if w.waiting >= w.callsMax() || unknown && w.unknown >= w.unknownMax() {
 		return &Error{Code: CodeOverloaded, RetryAfter: time.Second}
 	}
 	w.waiting++
-	if p := w.parked[c.request.Tenant]; p != nil {
+	if unknown {
+		w.unknown++
+	}
+	if p != nil {
 		p.calls = append(p.calls, c)
 		return nil
 	}
@@ -53,6 +60,9 @@ func (w *worker) submit(c *call) *Error {
 	w.signal()
 	return nil
 }
+
+// callsMax bounds the calls that wait in one worker.
+func (w *worker) callsMax() int { return w.engine.config.QueueMax / len(w.engine.workers) }
 
 func (w *worker) signal() {
 	select {
@@ -109,11 +119,12 @@ func (w *worker) next() (calls []*call, ended bool) {
 	return calls, n == 0 && w.closed && len(w.parked) == 0
 }
 
-// park sets calls of a tenant aside until a waiter has its lock, and with them all that
-// came for it in the meantime.
+// park sets calls of a tenant aside until it is created, where it has to be, and a
+// waiter has its lock, and with them all that came for it in the meantime.
 func (w *worker) park(tenant string, calls []*call) {
 	w.mu.Lock()
-	p := &parkedTenant{worker: w, tenant: tenant, calls: calls}
+	defer w.mu.Unlock()
+	p := &parkedTenant{worker: w, tenant: tenant, calls: calls, unknown: calls[0].unknown}
 	w.waiting += len(calls)
 	w.queue = slices.DeleteFunc(w.queue, func(c *call) bool {
 		if c.request.Tenant == tenant {
@@ -122,8 +133,11 @@ func (w *worker) park(tenant string, calls []*call) {
 		}
 		return false
 	})
+	if p.unknown {
+		w.awaitCreation(p)
+		return
+	}
 	w.parked[tenant] = p
-	w.mu.Unlock()
 	w.engine.metrics.parked.Inc()
 	w.engine.parking.push(p)
 }
@@ -180,7 +194,7 @@ func (w *worker) fail(cause error) {
 		calls = append(calls, p.calls...)
 		p.calls = nil
 	}
-	w.queue, w.waiting, w.failed = nil, 0, true
+	w.queue, w.waiting, w.unknown, w.failed = nil, 0, 0, true
 	refuse(calls, cause)
 }
 

@@ -1,0 +1,34 @@
+package api
+
+import (
+	"github.com/quotad/quotad/internal/catalog"
+)
+
+// settings is GET /v1/settings.
+func (h *Handler) settings(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	s, err := h.Catalog.Settings(c.r.Context())
+	if err != nil {
+		return err
+	}
+	return c.tagged(s.Tag(), s.Spec())
+}
+
+// putSettings is PUT /v1/settings: what is left out becomes what a new database has.
+func (h *Handler) putSettings(c *call) error {
+	if _, err := c.query(); err != nil {
+		return err
+	}
+	when, err := c.precondition()
+	if err != nil {
+		return err
+	}
+	body, err := readSpec[catalog.SettingsSpec](c)
+	if err != nil {
+		return err
+	}
+	put, err := h.Catalog.PutSettings(c.r.Context(), c.actor(), body, when)
+	return c.put(put, err)
+}
