@@ -48,7 +48,8 @@ func NewProxy(t testing.TB, databaseURL string) *Proxy {
 	if p.URL, err = urlAt(databaseURL, p.listener.Addr().String()); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
-	p.running.Go(p.accept)
+	ctx := t.Context()
+	p.running.Go(func() error { return p.accept(ctx) })
 	t.Cleanup(p.close)
 	return p
 }
@@ -109,24 +110,24 @@ func (p *Proxy) lose() loss {
 	}
 }
 
-func (p *Proxy) accept() error {
+func (p *Proxy) accept(ctx context.Context) error {
 	for {
 		client, err := p.listener.Accept()
 		if err != nil {
 			return nil //nolint:nilerr // it was closed
 		}
 		p.running.Go(func() error {
-			p.carry(client)
+			p.carry(ctx, client)
 			return nil
 		})
 	}
 }
 
 // carry carries one connection until either side or a loss ends it.
-func (p *Proxy) carry(client net.Conn) {
+func (p *Proxy) carry(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	var dialer net.Dialer
-	server, err := dialer.DialContext(context.Background(), p.network, p.address)
+	server, err := dialer.DialContext(ctx, p.network, p.address)
 	if err != nil {
 		return
 	}

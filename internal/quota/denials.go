@@ -211,12 +211,13 @@ func (l *denialLog) run(ctx context.Context) {
 func (l *denialLog) write(ctx context.Context, r *runner) error {
 	l.mu.Lock()
 	taken := l.gathered
-	if len(taken.counts) > 0 {
+	none := len(taken.counts) == 0
+	if !none {
 		l.gathered = newGatheredDenials()
 	}
 	l.mu.Unlock()
-	if len(taken.counts) == 0 {
-		return nil
+	if none {
+		return nil // taken is still being gathered
 	}
 	err := r.writeDenials(ctx, &taken)
 	switch {
