@@ -113,7 +113,7 @@ func TestFirstCallsOfNewSubjectsNeverCollide(t *testing.T) {
 // answer is a decision, no transaction is a victim of a deadlock, and every unit is there.
 func TestChargesAndTenantsInAnyOrderNeverDeadlock(t *testing.T) {
 	t.Parallel()
-	const callers, rounds, tenants, meters = 30, 8, 4, 4
+	const callers, rounds, tenants, meters = 24, 6, 4, 4
 	c := &configuration{}
 	var limits []string
 	for m := range meters {

@@ -111,11 +111,11 @@ func TestZeroBlocksForGoodAndUnlimitedIsSaidApart(t *testing.T) {
 // drops a fraction of what has come back, and none hands out a full bucket again.
 func TestAPollingClientGetsExactlyItsRate(t *testing.T) {
 	t.Parallel()
-	const burst, polls, every = 3, 250, 41_003 * time.Microsecond // 10.3 s in all
+	const burst, polls, every = 3, 150, 70_003 * time.Microsecond // 10.4 s in all
 	rates := []struct {
 		units int64
 		per   time.Duration
-	}{{7, time.Minute}, {59, time.Minute}, {7, time.Second}, {61, 3 * time.Second}}
+	}{{7, time.Minute}, {59, time.Minute}, {7, time.Second}, {41, 3 * time.Second}}
 	c := &configuration{}
 	var tenants []string
 	admitted := map[string]int64{}

@@ -124,7 +124,7 @@ func TestIDsAreTakenUpToTheirBoundAndRefusedBeyond(t *testing.T) {
 // each level, however often it comes; its entries are the ledger.
 func TestAFloodOfNamesLeavesBoundedRows(t *testing.T) {
 	t.Parallel()
-	const names = 400
+	const names = 150
 	c := &configuration{}
 	c.tenant("users", planOf(perSubject(3)...))
 	s := newKinds(t, c)

@@ -68,7 +68,7 @@ func TestWaitingExactlyRetryAfterPassesForEveryAlgorithm(t *testing.T) {
 					if a.header.Get("Retry-After") != "" || strings.Contains(a.body, "retry_after") {
 						t.Errorf("an allowed answer speaks of waiting: %s", a.body)
 					}
-					s.pass(time.Duration(random.Int64N(int64(9 * time.Second / time.Microsecond))) * time.Microsecond)
+					s.pass(time.Duration(random.Int64N(int64(9*time.Second/time.Microsecond))) * time.Microsecond)
 					continue
 				}
 				denials++
