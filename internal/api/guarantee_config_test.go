@@ -206,6 +206,9 @@ func TestAChangedWindowCountsWhatTheLedgerHolds(t *testing.T) {
 	if d := s.denied("log", 1); d.Limits[0].Used != 9 {
 		t.Errorf("a log again: %+v, want what both used", d.Limits[0])
 	}
+	s.put("log", bucket) // another new one, not the empty one from before
+	s.admitted("log", 5)
+	s.denied("log", 1)
 }
 
 // A configuration that is refused leaves the one before it in force, whole, with all that

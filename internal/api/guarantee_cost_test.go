@@ -11,8 +11,9 @@ import (
 	"github.com/quotad/quotad/internal/quota"
 )
 
-// A cost of 0 fits wherever the limit is not blocked, a full one too. It uses nothing,
-// and is recorded like any other call; dry_run is what asks without a trace.
+// A cost of 0 fits wherever the limit is not blocked: in a full one too, and in one that
+// was lowered below what is used. It uses nothing, and is recorded like any other call;
+// dry_run is what asks without a trace.
 func TestCostZeroFitsAndUsesNothing(t *testing.T) {
 	t.Parallel()
 	s := newKinds(t, configOf(5))
@@ -30,6 +31,9 @@ func TestCostZeroFitsAndUsesNothing(t *testing.T) {
 		if got := s.rows(); got["entry"] != rows["entry"]+1 {
 			t.Errorf("cost 0 wrote %d entries, want 1", got["entry"]-rows["entry"])
 		}
+		s.denied(k.name, 1)
+		s.put(k.name, k.limitOf("it", 3)) // less than is used
+		s.admitted(k.name, 0)
 		s.denied(k.name, 1)
 	})
 }
