@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/pgtest"
 	"github.com/quotad/quotad/internal/quota"
 )
@@ -79,7 +81,8 @@ func newKinds(t *testing.T, c *configuration) *service {
 	return newInstances(t, 1, c)[0]
 }
 
-// newInstances starts n instances on one database.
+// newInstances starts n instances on one database. When the test has ended, what it left
+// there must be what its entries say.
 func newInstances(t *testing.T, n int, c *configuration) []*service {
 	t.Helper()
 	db := pgtest.New(t)
@@ -89,7 +92,29 @@ func newInstances(t *testing.T, n int, c *configuration) []*service {
 		instances[i].token(catalog.KeyDecide, "") // so that calls may be made at the same time
 	}
 	instances[0].apply(c.String())
+	t.Cleanup(func() { wantVerified(t, instances[0]) })
 	return instances
+}
+
+// wantVerified checks every chain, total, counter and level against the entries.
+func wantVerified(t *testing.T, s *service) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context()) // the test's own has ended
+	db := s.db.Owner(t)
+	heads, err := ledger.NewStore(db).Heads(ctx, "", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier := quota.NewVerifier(s.store)
+	for _, head := range heads {
+		result, err := verifier.Verify(ctx, db, head.Tenant, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, finding := range result.Findings {
+			t.Error(finding)
+		}
+	}
 }
 
 // eachKind runs a test on each kind's own tenant, from the same instant.
