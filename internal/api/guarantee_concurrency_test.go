@@ -34,8 +34,8 @@ func atOnce(t *testing.T, instances []*service, bodies []string, header ...strin
 	return answers
 }
 
-// statuses counts answers by status.
-func statuses(answers []answer) map[int]int {
+// statusCounts counts answers by status.
+func statusCounts(answers []answer) map[int]int {
 	counts := map[int]int{}
 	for _, a := range answers {
 		counts[a.status]++
@@ -70,7 +70,7 @@ func TestExactlyTheLimitIsAdmittedOfParallelFirstCalls(t *testing.T) {
 	}
 	for tenant, answers := range byTenant {
 		want := map[int]int{200: 10, 429: len(answers) - 10}
-		if diff := cmp.Diff(want, statuses(answers)); diff != "" {
+		if diff := cmp.Diff(want, statusCounts(answers)); diff != "" {
 			t.Errorf("%s: answers by status, want-, got+:\n%s", tenant, diff)
 		}
 		if entries := instances[0].ledgerOf(tenant); len(entries) != 10 {
