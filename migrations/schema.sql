@@ -420,9 +420,11 @@ ALTER TABLE ONLY quotad.subject
 ALTER TABLE ONLY quotad.tenant_creation
     ADD CONSTRAINT tenant_creation_pkey PRIMARY KEY (single);
 
-CREATE INDEX account_plan ON quotad.account USING btree (plan, tenant);
+CREATE INDEX account_of_plan ON quotad.account USING btree (plan, tenant) WHERE (tenant_id > 0);
 
-CREATE INDEX account_status ON quotad.account USING btree (status, tenant);
+CREATE INDEX account_of_status ON quotad.account USING btree (status, tenant) WHERE (tenant_id > 0);
+
+CREATE INDEX account_plan ON quotad.account USING btree (plan);
 
 CREATE INDEX api_key_admin ON quotad.api_key USING btree (key_id) WHERE (scopes @> ARRAY['admin'::text]);
 

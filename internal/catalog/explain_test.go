@@ -56,9 +56,9 @@ func TestListsAreReadInTheOrderOfAnIndex(t *testing.T) {
 	}{
 		{TenantQuery{Page: page}.list(), "account_tenant_unique"},
 		{TenantQuery{Page: page, Prefix: "c"}.list(), "account_tenant_unique"},
-		{TenantQuery{Page: page, Plan: "p"}.list(), "account_plan"},
-		{TenantQuery{Page: page, Plan: "p", Prefix: "c"}.list(), "account_plan"},
-		{TenantQuery{Page: page, Status: StatusClosed}.list(), "account_status"},
+		{TenantQuery{Page: page, Plan: "p"}.list(), "account_of_plan"},
+		{TenantQuery{Page: page, Plan: "p", Prefix: "c"}.list(), "account_of_plan"},
+		{TenantQuery{Page: page, Status: StatusClosed}.list(), "account_of_status"},
 		{KeyQuery{Page: page}.list(), "api_key_pkey"},
 		{KeyQuery{Page: page, Tenant: "t"}.list(), "api_key_tenant"},
 		{KeyQuery{Page: page, Revoked: &no}.list(), "api_key_good"},

@@ -52,15 +52,15 @@ func (q TenantQuery) Matches(t Tenant) bool {
 }
 
 // Walked in the order of names, from the cursor, or from where names with the prefix
-// begin, to where they end: account_tenant_unique, account_plan with a plan, or
-// account_status with a status. No lock.
+// begin, to where they end: account_tenant_unique, account_of_plan with a plan, or
+// account_of_status with a status. No lock.
 const (
 	tenantsSQL = `
 select tenant_id, tenant, plan, status, timezone, billing_anchor, created_at
 from quotad.account
 where tenant > $n`
-	tenantsOfPlanSQL   = ` and plan = $n`
-	tenantsOfStatusSQL = ` and status = $n`
+	tenantsOfPlanSQL   = ` and plan = $n and tenant_id > 0`
+	tenantsOfStatusSQL = ` and status = $n and tenant_id > 0`
 	tenantsFromSQL     = ` and tenant >= $n`
 	tenantsBelowSQL    = ` and tenant < $n`
 	tenantsPageSQL     = `
