@@ -43,7 +43,7 @@ func TestABucketIsTwoDescentsWhateverItHolds(t *testing.T) {
 				}
 				plan := explain(t, conn, usageSQL, fmt.Sprint(busy), fmt.Sprint(w.meters["calls"]), list(n), list(subjects), list(froms), list(tos))
 				checkBuffers(t, fmt.Sprintf("usage of subject %d, analyzed %t, %s", subjectID, analyzed, mode), plan, days*2*6+20)
-				plan = explain(t, conn, pastSQL, list(n), repeated(busy), repeated("calls"), list(subjects), list(tos), list(seqs), list(edges))
+				plan = explain(t, conn, totalsBeforeSQL, list(n), repeated(busy), repeated("calls"), list(subjects), list(tos), list(seqs), list(edges))
 				checkBuffers(t, fmt.Sprintf("past of subject %d, analyzed %t, %s", subjectID, analyzed, mode), plan, days*2*8+20)
 			}
 		}

@@ -229,21 +229,21 @@ func (x *Reader) finish(ctx context.Context, out *Explanation, tenantID int64, a
 
 // past reads, for each limit that is a window, the running total just before and at the
 // window's edges; nil for the others.
-func (x *Reader) past(ctx context.Context, tenantID int64, at time.Time, asked []askedLimit) ([][]ledger.PastTotal, error) {
-	var queries []ledger.PastQuery
+func (x *Reader) past(ctx context.Context, tenantID int64, at time.Time, asked []askedLimit) ([][]ledger.BeforeTotal, error) {
+	var queries []ledger.BeforeQuery
 	for i := range asked {
 		for _, edge := range asked[i].edges(at) {
-			queries = append(queries, ledger.PastQuery{
+			queries = append(queries, ledger.BeforeQuery{
 				TenantID: tenantID, Meter: asked[i].limit.Meter, SubjectID: asked[i].subjectID, At: at,
 				BeforeSeq: asked[i].beforeSeq, Edge: edge,
 			})
 		}
 	}
-	totals, err := x.ledger.PastTotals(ctx, queries)
+	totals, err := x.ledger.TotalsBefore(ctx, queries)
 	if err != nil {
 		return nil, err
 	}
-	past := make([][]ledger.PastTotal, len(asked))
+	past := make([][]ledger.BeforeTotal, len(asked))
 	for i := range asked {
 		n := len(asked[i].edges(at))
 		past[i], totals = totals[:n], totals[n:]
@@ -265,7 +265,7 @@ func (a *askedLimit) edges(at time.Time) []time.Time {
 }
 
 // explain says what one limit compared.
-func (a *askedLimit) explain(at time.Time, past []ledger.PastTotal) LimitExplanation {
+func (a *askedLimit) explain(at time.Time, past []ledger.BeforeTotal) LimitExplanation {
 	l := a.limit
 	out := LimitExplanation{
 		Name: l.Name, Meter: l.Meter, Algorithm: l.Algorithm, Scope: l.Scope, Mode: l.Mode, Unlimited: l.Unlimited,

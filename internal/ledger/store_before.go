@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A PastQuery asks what the running total of a meter was just before an entry, or, with
+// A BeforeQuery asks what the running total of a meter was just before an entry, or, with
 // an Edge, just before the first entry from that instant on that comes before it.
-type PastQuery struct {
+type BeforeQuery struct {
 	TenantID  int64
 	Meter     string
 	SubjectID int64     // 0 for the whole tenant; -1 for a subject that has no entry
@@ -22,7 +22,7 @@ type PastQuery struct {
 // index: entry_window or entry_subject_window, one descent each: forwards from the edge,
 // bounded by it, or backwards from the entry, past those of its own instant, through as
 // many partitions as the meter was idle. lock: none.
-const pastSQL = `
+const totalsBeforeSQL = `
 select coalesce(t.total, s.total, 0), coalesce(t.total, s.total) is not null
 from unnest($1::integer[], $2::bigint[], $3::text[], $4::bigint[], $5::timestamptz[], $6::bigint[], $7::timestamptz[])
   as k(n, tenant_id, meter, subject_id, at, before_seq, edge)
@@ -65,14 +65,14 @@ left join lateral (
 ) s on true
 order by k.n`
 
-// A PastTotal answers a PastQuery. Found is false where there is no such entry.
-type PastTotal struct {
+// A BeforeTotal answers a BeforeQuery. Found is false where there is no such entry.
+type BeforeTotal struct {
 	Total int64
 	Found bool
 }
 
-// PastTotals answers each query, in their order.
-func (s *Store) PastTotals(ctx context.Context, queries []PastQuery) ([]PastTotal, error) {
+// TotalsBefore answers each query, in their order.
+func (s *Store) TotalsBefore(ctx context.Context, queries []BeforeQuery) ([]BeforeTotal, error) {
 	size := len(queries)
 	n, tenantIDs, subjectIDs, seqs := make([]int32, size), make([]int64, size), make([]int64, size), make([]int64, size)
 	meters, ats, edges := make([]string, size), make([]time.Time, size), make([]*time.Time, size)
@@ -80,12 +80,12 @@ func (s *Store) PastTotals(ctx context.Context, queries []PastQuery) ([]PastTota
 		n[i], tenantIDs[i], subjectIDs[i], seqs[i] = int32(i), q.TenantID, q.SubjectID, q.BeforeSeq
 		meters[i], ats[i], edges[i] = q.Meter, q.At, orNull(q.Edge)
 	}
-	rows, err := s.db.Query(ctx, pastSQL, n, tenantIDs, meters, subjectIDs, ats, seqs, edges)
+	rows, err := s.db.Query(ctx, totalsBeforeSQL, n, tenantIDs, meters, subjectIDs, ats, seqs, edges)
 	if err != nil {
 		return nil, fmt.Errorf("read past totals: %w", err)
 	}
-	totals, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (PastTotal, error) {
-		var t PastTotal
+	totals, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (BeforeTotal, error) {
+		var t BeforeTotal
 		err := row.Scan(&t.Total, &t.Found)
 		return t, err
 	})
