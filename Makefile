@@ -4,9 +4,12 @@
 FUZZTIME ?= 1m
 SOAK ?= 10m
 
+# Flags of `make bench`: BENCH=--json, or see BENCH=--help.
+BENCH ?=
+
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
 check: ## Everything a change must pass, as in CI: format, vet, staticcheck, race, tests
@@ -21,7 +24,11 @@ race: ## All tests with the race detector
 	go test -race -shuffle=on ./...
 
 .PHONY: bench
-bench: ## Benchmarks
+bench: ## Measure quotad beside what it could be replaced with: docs/performance.md
+	go run ./internal/bench $(BENCH)
+
+.PHONY: microbench
+microbench: ## Go benchmarks of single parts
 	go test -run '^$$' -bench . ./internal/...
 
 .PHONY: soak
