@@ -109,7 +109,7 @@ func TestTheTableIsAligned(t *testing.T) {
 // An answer that is not what was asked for must never be counted as a fast one.
 func TestOnlyRightAnswersCount(t *testing.T) {
 	t.Parallel()
-	target := newTarget("127.0.0.1:1", "token", "acme")
+	target := newTarget(&loadSpec{Address: "127.0.0.1:1", Token: "token"}, "acme")
 	for _, c := range []struct {
 		name, answer string
 		allowed, ok  bool

@@ -39,12 +39,11 @@ func runEngine(ctx context.Context, spec sqlSpec) (m measurement, err error) {
 		stop()
 		err = errors.Join(err, group.Wait())
 	}()
-	names := tenantNames(spec.Tenants)
 	return spec.Drive.run(ctx, func(_ context.Context, i int) (caller, error) {
 		random := rand.New(rand.NewPCG(2, uint64(i)))
 		return func(ctx context.Context) (bool, error) {
 			d, err := engine.Decide(ctx, quota.Request{
-				Tenant:  names[random.IntN(len(names))],
+				Tenant:  spec.Names[random.IntN(len(spec.Names))],
 				Charges: []quota.Charge{{Meter: meterName, Cost: 1}},
 			})
 			return d.Allowed, err

@@ -18,11 +18,11 @@ import (
 
 // loadSpec is the task of the client process.
 type loadSpec struct {
-	Drive   drive  `json:"drive"`
-	Address string `json:"address"`
-	Token   string `json:"token"`
-	// Tenants is how many to spread requests over; 0 sends all for the hot one.
-	Tenants int `json:"tenants"`
+	Drive   drive    `json:"drive"`
+	Address string   `json:"address"`
+	Token   string   `json:"token"`
+	Names   []string `json:"names"` // of the tenants that requests are spread over
+	DryRun  bool     `json:"dry_run"`
 	// Each sends one request for each tenant and ends.
 	Each bool `json:"each"`
 }
@@ -34,10 +34,12 @@ const (
 
 // runLoad sends requests over connections of its own.
 func runLoad(ctx context.Context, spec loadSpec) (measurement, error) {
-	names := tenantNames(spec.Tenants)
-	targets := make([]target, len(names))
-	for i, name := range names {
-		targets[i] = newTarget(spec.Address, spec.Token, name)
+	targets := make([]target, len(spec.Names))
+	for i, name := range spec.Names {
+		targets[i] = newTarget(&spec, name)
+	}
+	if len(targets) == 0 {
+		return measurement{}, errors.New("a load needs tenants")
 	}
 	if spec.Each {
 		return sendEach(ctx, spec.Address, targets)
@@ -84,11 +86,14 @@ type target struct {
 	allowed []byte
 }
 
-func newTarget(address, token, tenant string) target {
+func newTarget(spec *loadSpec, tenant string) target {
 	body := fmt.Sprintf(`{"tenant":%q,"meter":%q,"cost":1}`, tenant, meterName)
+	if spec.DryRun {
+		body = fmt.Sprintf(`{"tenant":%q,"meter":%q,"cost":1,"dry_run":true}`, tenant, meterName)
+	}
 	return target{
 		request: fmt.Appendf(nil, "POST /v1/consume HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"+
-			"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", address, token, len(body), body),
+			"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", spec.Address, spec.Token, len(body), body),
 		allowed: fmt.Appendf(nil, `{"allowed":true,"tenant":%q,`, tenant),
 	}
 }

@@ -12,6 +12,7 @@ const (
 	meterName  = "api.calls"
 	planName   = "bench"
 	hotTenant  = "hot"
+	idleTenant = "idle" // a window ago it was busy
 	limitUnits = 1_000_000_000
 	limitSpan  = time.Hour
 	tenantsMax = 10_000 // what a configuration file may hold

@@ -20,7 +20,10 @@ type runCmd struct {
 	Callers     []int         `default:"64,512" help:"Numbers of callers in process."`
 	Dir         string        `placeholder:"DIR" help:"Where to make the database's directory; it must be on a disk."`
 	Binary      string        `placeholder:"FILE" help:"Measure this quotad instead of building one."`
-	Verify      bool          `help:"Prove both ledgers with quotad verify at the end."`
+	Long        bool          `help:"Measure instead what needs a ledger of many entries, which takes minutes to make and a few GB of disk."`
+	Entries     int           `default:"10000000" help:"How many entries that ledger has."`
+	Idle        int           `default:"1000000" help:"How many entries a tenant has that was idle since for a window."`
+	Verify      bool          `help:"Prove all ledgers with quotad verify at the end."`
 	JSON        bool          `name:"json" help:"Print one JSON object instead of the table."`
 }
 
@@ -31,6 +34,8 @@ func (c *runCmd) Validate() error {
 		return errors.New("--rounds must be 1 to 100, --time and --warm at most a minute")
 	case c.Tenants < 1 || c.Tenants > tenantsMax:
 		return fmt.Errorf("--tenants must be 1 to %d", tenantsMax)
+	case c.Entries < 1 || c.Entries > entriesMax || c.Idle < 1 || c.Idle > entriesMax:
+		return fmt.Errorf("--entries and --idle must be 1 to %d", entriesMax)
 	case len(c.Connections) != 2 || len(c.Callers) == 0:
 		return errors.New("--connections must be two numbers, --callers at least one")
 	}
@@ -45,6 +50,9 @@ func (c *runCmd) Validate() error {
 // Run measures and prints.
 func (c *runCmd) Run(ctx context.Context, s streams) (err error) {
 	suite := newSuite(c)
+	if c.Long {
+		suite = newLongSuite(c)
+	}
 	p := newProgress(s.Err, c.Rounds*(len(suite.closed)+len(suite.open)))
 	defer p.finish()
 	load := loadAverage()
@@ -86,7 +94,9 @@ func (s *suite) run(ctx context.Context, w *world, p *progress) error {
 			}
 		}
 	}
-	s.setPace()
+	if len(s.open) > 0 {
+		s.setPace()
+	}
 	for range s.command.Rounds {
 		for _, subject := range s.open {
 			if err := s.measure(ctx, w, p, subject); err != nil {
@@ -100,11 +110,20 @@ func (s *suite) run(ctx context.Context, w *world, p *progress) error {
 // touch sends one request for each tenant, so that no subject is measured while it
 // meets them.
 func (s *suite) touch(ctx context.Context, w *world) error {
-	m, err := measure(ctx, "load", loadSpec{Address: w.serve.Address, Token: w.token, Tenants: s.command.Tenants, Each: true})
-	if err != nil {
-		return err
+	for server, book := range map[*server]*book{w.serve: &w.quotad, w.serveLarge: &w.large} {
+		if server == nil {
+			continue
+		}
+		spec := loadSpec{Address: server.Address, Token: w.token, Names: tenantNames(s.command.Tenants), Each: true}
+		m, err := measure(ctx, "load", spec)
+		if err != nil {
+			return err
+		}
+		if err := book.check(ctx, m.Allowed); err != nil {
+			return err
+		}
 	}
-	return w.quotad.check(ctx, m.Allowed)
+	return nil
 }
 
 // measure measures a subject once and checks the ledger that it wrote.

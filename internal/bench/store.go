@@ -88,16 +88,13 @@ func queuePosting(b *pgx.Batch, p *ledger.Posting, calls int64) {
 		p.RequestID, p.BatchID, p.PlanVersionID, p.LimitsUsed, p.Hash[:])
 }
 
-// index: none. lock: none.
+// index: none. lock: a new row only.
 const commitSQL = `insert into public.bare_commit (n) values ($1)`
 
-// The database that a transaction for each request works on, as it stood before anything
-// was decided: both begin with the same tables, indexes, tenants and rights.
+// Bare commits are measured beside the transactions, with their rights.
 const (
-	createQuotadSQL       = `create database quotad`
-	createTransactionsSQL = `create database transactions template quotad`
-	createBareCommitSQL   = `create table public.bare_commit (n bigint not null)`
-	grantBareCommitSQL    = `grant insert on public.bare_commit to quotad_service`
+	createBareCommitSQL = `create table public.bare_commit (n bigint not null)`
+	grantBareCommitSQL  = `grant insert on public.bare_commit to quotad_service`
 )
 
 // So that none falls into a measurement, and each begins with clean buffers and pays for
@@ -118,3 +115,34 @@ const settingsSQL = `
 select s.name, current_setting(s.name)
 from pg_settings s
 where s.name = any($1)`
+
+// index: account_tenant_unique. lock: none.
+const accountsSQL = `
+select a.tenant_id, a.tenant, a.head_hash
+from quotad.account a
+where a.tenant = any($1)
+order by a.tenant_id`
+
+// entryColumns are those of seeded entries, in the order of seeded.row.
+func entryColumns() []string {
+	return []string{
+		"tenant_id", "seq", "at", "effective_at", "kind", "meter_id", "subject_id", "units", "held", "total", "subject_total",
+		"request_id", "batch_id", "ref_seq", "plan_version_id", "limits_used", "dims_digest", "hash",
+	}
+}
+
+// index: account_pkey. lock: the rows; nobody else is there yet.
+const advanceAccountsSQL = `
+update quotad.account a
+set seq = u.seq, last_at = u.last_at, head_hash = u.head_hash
+from unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::bytea[]) as u(tenant_id, seq, last_at, head_hash)
+where a.tenant_id = u.tenant_id`
+
+// index: meter_total_pkey. lock: new rows only.
+const seedTotalsSQL = `
+insert into quotad.meter_total (tenant_id, meter_id, subject_id, units, held, calls, last_at)
+select u.tenant_id, $5, 0, u.units, 0, u.units, u.last_at
+from unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::bytea[]) as u(tenant_id, units, last_at, head_hash)`
+
+// What autovacuum does in its own time with a table that has grown.
+const vacuumSQL = `vacuum (analyze) quotad.entry, quotad.account, quotad.meter_total`

@@ -62,7 +62,7 @@ func newSuite(c *runCmd) *suite {
 	s.paced = &subject{
 		mode: "load", drive: s.drive(many), book: quotadBook,
 		task: func(w *world, d drive) any {
-			return loadSpec{Drive: d, Address: w.serve.Address, Token: w.token, Tenants: c.Tenants}
+			return loadSpec{Drive: d, Address: w.serve.Address, Token: w.token, Names: tenantNames(c.Tenants)}
 		},
 	}
 	s.peak = []*subject{spreadFew, spreadMany}
@@ -99,7 +99,7 @@ func (s *suite) http(who string, tenants, connections int) *subject {
 		name: fmt.Sprintf("quotad over HTTP, %s, %d connections", who, connections),
 		mode: "load", drive: s.drive(connections), book: quotadBook,
 		task: func(w *world, d drive) any {
-			return loadSpec{Drive: d, Address: w.serve.Address, Token: w.token, Tenants: tenants}
+			return loadSpec{Drive: d, Address: w.serve.Address, Token: w.token, Names: tenantNames(tenants)}
 		},
 	})
 }
@@ -110,7 +110,7 @@ func (s *suite) plain(connections int) *subject {
 		name: fmt.Sprintf("chi, decode and encode only, %d connections", connections),
 		mode: "load", drive: s.drive(connections),
 		task: func(w *world, d drive) any {
-			return loadSpec{Drive: d, Address: w.plain.Address, Token: w.token, Tenants: s.command.Tenants}
+			return loadSpec{Drive: d, Address: w.plain.Address, Token: w.token, Names: tenantNames(s.command.Tenants)}
 		},
 	})
 }
@@ -125,7 +125,7 @@ func (s *suite) transactions(who string, tenants int, pipelined bool) *subject {
 		name: fmt.Sprintf("SQL transactions %s, %s, %d sessions", style, who, callers),
 		mode: "sql", drive: s.drive(callers), book: otherBook,
 		task: func(w *world, d drive) any {
-			return sqlSpec{Drive: d, Database: w.other.URL, Tenants: tenants, Pipelined: pipelined}
+			return sqlSpec{Drive: d, Database: w.other.URL, Names: tenantNames(tenants), Pipelined: pipelined}
 		},
 	})
 }
@@ -135,7 +135,9 @@ func (s *suite) inProcess(who string, tenants, callers int) {
 	s.add(&subject{
 		name: fmt.Sprintf("quotad in process, %s, %d callers", who, callers),
 		mode: "engine", drive: s.drive(callers), book: quotadBook,
-		task: func(w *world, d drive) any { return sqlSpec{Drive: d, Database: w.quotad.URL, Tenants: tenants} },
+		task: func(w *world, d drive) any {
+			return sqlSpec{Drive: d, Database: w.quotad.URL, Names: tenantNames(tenants)}
+		},
 	})
 }
 
@@ -148,4 +150,37 @@ func (s *suite) setPace() {
 	s.paced.drive.PerSecond = max(1, int(peak/2))
 	s.paced.name = fmt.Sprintf("quotad over HTTP, %s tenants, %s requests a second (half of its peak)",
 		grouped(float64(s.command.Tenants)), grouped(float64(s.paced.drive.PerSecond)))
+}
+
+// newLongSuite lists what needs a ledger of many entries: what the number of entries
+// costs, and what a tenant costs whose window was full and has passed.
+func newLongSuite(c *runCmd) *suite {
+	s := &suite{command: c}
+	few := c.Connections[0]
+	empty := s.http(fmt.Sprintf("%s tenants, a ledger that began empty", grouped(float64(c.Tenants))), c.Tenants, few)
+	large := s.http(fmt.Sprintf("%s tenants, %s entries", grouped(float64(c.Tenants)), grouped(float64(c.Entries))), c.Tenants, few)
+	large.book = func(w *world) *book { return &w.large }
+	large.task = func(w *world, d drive) any {
+		return loadSpec{Drive: d, Address: w.serveLarge.Address, Token: w.token, Names: tenantNames(c.Tenants)}
+	}
+	ordinary := s.check("of an ordinary tenant", tenantNames(1))
+	idle := s.check(fmt.Sprintf("of a tenant with %s entries, all older than the window", grouped(float64(c.Idle))), []string{idleTenant})
+	s.comparisons = []comparison{
+		{large, empty, rates, 0.85, false},
+		{idle, ordinary, medians, 3, true},
+	}
+	return s
+}
+
+// medians compares usual times.
+func medians(of, with measurement) float64 { return float64(of.P50) / float64(with.P50) }
+
+// check is one caller that asks without spending, so that an idle tenant stays idle.
+func (s *suite) check(who string, names []string) *subject {
+	return s.add(&subject{
+		name: "a check " + who, mode: "load", drive: s.drive(1),
+		task: func(w *world, d drive) any {
+			return loadSpec{Drive: d, Address: w.serveLarge.Address, Token: w.token, Names: names, DryRun: true}
+		},
+	})
 }

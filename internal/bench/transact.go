@@ -15,9 +15,9 @@ import (
 
 // sqlSpec is the task of the processes that work on a database without HTTP.
 type sqlSpec struct {
-	Drive    drive  `json:"drive"`
-	Database string `json:"database"`
-	Tenants  int    `json:"tenants"` // 0: the hot one
+	Drive    drive    `json:"drive"`
+	Database string   `json:"database"`
+	Names    []string `json:"names"` // of the tenants that requests are spread over
 	// Pipelined sends a transaction in two round trips, as quotad does, instead of one
 	// for each statement.
 	Pipelined bool `json:"pipelined"`
@@ -36,7 +36,6 @@ func runSQL(ctx context.Context, spec sqlSpec) (measurement, error) {
 	if err != nil {
 		return measurement{}, err
 	}
-	names := tenantNames(spec.Tenants)
 	var sessions []*pg.Session
 	defer func() {
 		for _, s := range sessions {
@@ -54,7 +53,9 @@ func runSQL(ctx context.Context, spec sqlSpec) (measurement, error) {
 			return nil, err
 		}
 		random := rand.New(rand.NewPCG(2, uint64(i)))
-		return func(ctx context.Context) (bool, error) { return t.decide(ctx, names[random.IntN(len(names))]) }, nil
+		return func(ctx context.Context) (bool, error) {
+			return t.decide(ctx, spec.Names[random.IntN(len(spec.Names))])
+		}, nil
 	})
 }
 

@@ -25,14 +25,16 @@ const (
 
 // A world is everything that runs while measuring. close must be called.
 type world struct {
-	dir      string
-	program  string // quotad
-	postgres *devpg.Server
-	quotad   book // of the quotad instance, and of engines in process
-	other    book // of the transactions
-	serve    *server
-	plain    *server
-	token    string
+	dir        string
+	program    string // quotad
+	postgres   *devpg.Server
+	quotad     book // of serve, and of engines in process
+	other      book // of the transactions
+	large      book // of serveLarge; with --long only
+	serve      *server
+	serveLarge *server
+	plain      *server
+	token      string
 }
 
 // A book is a database with a ledger, and how many entries it must hold.
@@ -66,10 +68,10 @@ func newWorld(ctx context.Context, c *runCmd, note func(string)) (_ *world, err 
 	if err != nil {
 		return nil, err
 	}
-	if err := w.fill(ctx, c.Tenants, note); err != nil {
+	if err := w.fill(ctx, c, note); err != nil {
 		return nil, err
 	}
-	return w, w.listen(ctx)
+	return w, w.listen(ctx, c)
 }
 
 // makeDir makes a directory for the data, not in memory, that the database's user can
@@ -93,22 +95,53 @@ func makeDir(parent string) (string, error) {
 	return "", fmt.Errorf("no directory on a disk in %s: give one with --dir", strings.Join(candidates, ", "))
 }
 
-// fill makes the databases: quotad's by its own commands, the other as a copy of it.
-func (w *world) fill(ctx context.Context, tenants int, note func(string)) error {
+// fill makes the databases: quotad's by its own commands, the others as copies of it.
+func (w *world) fill(ctx context.Context, c *runCmd, note func(string)) error {
 	admin, err := pgx.Connect(ctx, w.postgres.URL("postgres"))
 	if err != nil {
 		return err
 	}
 	defer admin.Close(context.WithoutCancel(ctx))
-	if _, err := admin.Exec(ctx, createQuotadSQL); err != nil {
+	if _, err := admin.Exec(ctx, "create database quotad"); err != nil {
 		return err
 	}
-	note(fmt.Sprintf("making %s tenants", grouped(float64(tenants))))
+	if err := w.configure(ctx, c, note); err != nil {
+		return err
+	}
+	others := map[string]*book{"transactions": &w.other}
+	if c.Long {
+		others = map[string]*book{"large": &w.large}
+	}
+	for database := range others {
+		if _, err := admin.Exec(ctx, "create database "+database+" template quotad"); err != nil {
+			return err
+		}
+	}
+	others["quotad"] = &w.quotad
+	for database, b := range others {
+		if *b, err = w.openBook(ctx, database); err != nil {
+			return err
+		}
+	}
+	if c.Long {
+		return w.large.seed(ctx, c, note)
+	}
+	for _, sql := range []string{createBareCommitSQL, grantBareCommitSQL} {
+		if _, err := w.other.admin.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configure brings quotad's database to where a key may decide for every tenant.
+func (w *world) configure(ctx context.Context, c *runCmd, note func(string)) error {
+	note(fmt.Sprintf("making %s tenants", grouped(float64(c.Tenants))))
 	owner := w.postgres.URL("quotad")
 	if _, err := output(ctx, nil, w.program, "migrate", "--database-url", owner, "--service-login", serviceLogin); err != nil {
 		return err
 	}
-	for _, names := range [][]string{tenantNames(tenants), {hotTenant}} {
+	for _, names := range [][]string{tenantNames(c.Tenants), {hotTenant, idleTenant}} {
 		config := strings.NewReader(configuration(names))
 		if _, err := output(ctx, config, w.program, "apply", "--database-url", owner, "-f", "-"); err != nil {
 			return err
@@ -119,20 +152,6 @@ func (w *world) fill(ctx context.Context, tenants int, note func(string)) error 
 		return err
 	}
 	w.token = string(bytes.TrimSpace(token))
-	if _, err := admin.Exec(ctx, createTransactionsSQL); err != nil {
-		return err
-	}
-	if w.quotad, err = w.openBook(ctx, "quotad"); err != nil {
-		return err
-	}
-	if w.other, err = w.openBook(ctx, "transactions"); err != nil {
-		return err
-	}
-	for _, sql := range []string{createBareCommitSQL, grantBareCommitSQL} {
-		if _, err := w.other.admin.Exec(ctx, sql); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -148,10 +167,13 @@ func (w *world) openBook(ctx context.Context, database string) (b book, err erro
 	return b, err
 }
 
-// listen starts quotad, and the plain handler with one of its answers.
-func (w *world) listen(ctx context.Context) (err error) {
-	w.serve, err = startServer(ctx, nil, w.program, "serve", "--database-url", w.quotad.URL, "--listen", "127.0.0.1:0")
-	if err != nil {
+// listen starts quotad, and a second one, or the plain handler with one of its answers.
+func (w *world) listen(ctx context.Context, c *runCmd) (err error) {
+	if w.serve, err = w.startQuotad(ctx, &w.quotad); err != nil {
+		return err
+	}
+	if c.Long {
+		w.serveLarge, err = w.startQuotad(ctx, &w.large)
 		return err
 	}
 	answer, err := w.ask(ctx)
@@ -169,6 +191,10 @@ func (w *world) listen(ctx context.Context) (err error) {
 	}
 	w.plain, err = startServer(ctx, text, program, "plain")
 	return err
+}
+
+func (w *world) startQuotad(ctx context.Context, b *book) (*server, error) {
+	return startServer(ctx, nil, w.program, "serve", "--database-url", b.URL, "--listen", "127.0.0.1:0")
 }
 
 // ask returns a real answer of quotad.
@@ -214,9 +240,12 @@ func (b *book) check(ctx context.Context, allowed int64) error {
 	return nil
 }
 
-// verify has quotad prove both ledgers.
+// verify has quotad prove every ledger.
 func (w *world) verify(ctx context.Context) error {
-	for _, b := range []book{w.quotad, w.other} {
+	for _, b := range []book{w.quotad, w.other, w.large} {
+		if b.admin == nil {
+			continue
+		}
 		if _, err := output(ctx, nil, w.program, "verify", "--database-url", b.OwnerURL); err != nil {
 			return err
 		}
@@ -227,12 +256,12 @@ func (w *world) verify(ctx context.Context) error {
 // close ends whatever runs, in the reverse order, and removes the data.
 func (w *world) close(ctx context.Context) error {
 	var errs []error
-	for _, s := range []*server{w.serve, w.plain} {
+	for _, s := range []*server{w.serve, w.serveLarge, w.plain} {
 		if s != nil {
 			errs = append(errs, s.stop())
 		}
 	}
-	for _, b := range []book{w.quotad, w.other} {
+	for _, b := range []book{w.quotad, w.other, w.large} {
 		if b.admin != nil {
 			errs = append(errs, b.admin.Close(ctx))
 		}
