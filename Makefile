@@ -4,9 +4,12 @@
 FUZZTIME ?= 1m
 SOAK ?= 10m
 
+# Flags of `make bench`: BENCH=--json, or see BENCH=--help.
+BENCH ?=
+
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
 check: ## Everything a change must pass, as in CI: format, vet, staticcheck, race, tests
@@ -26,7 +29,11 @@ clients: ## Client libraries of Node read our answers; needs node and npm
 	go test -count=1 -tags clients -run Node ./internal/api
 
 .PHONY: bench
-bench: ## Benchmarks
+bench: ## Measure quotad beside what it could be replaced with: docs/performance.md
+	go run ./internal/bench $(BENCH)
+
+.PHONY: microbench
+microbench: ## Go benchmarks of single parts
 	go test -run '^$$' -bench . ./internal/...
 
 .PHONY: soak

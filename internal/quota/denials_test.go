@@ -100,6 +100,7 @@ func TestDenialsAreWrittenBeforeAnEngineEnds(t *testing.T) {
 func TestDenialsKeptAreBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, denialConfig)
+	w.db.SetClock(t, time.Unix(5000, 0)) // of the time of the denials: none is old
 	e := w.engine(t, nil)
 	r := newRunner(e)
 	t.Cleanup(r.close)

@@ -19,6 +19,14 @@ var exceptions = []exception{
 		"it is the body of a TestMain, which ends a test process",
 	},
 	{
+		"no-exit", "internal/bench/main.go", "os.Exit",
+		"it is the main of a program of its own, which is not shipped",
+	},
+	{
+		"no-fresh-context", "internal/bench/main.go", "context.Background",
+		"the main of a program of its own makes the first context",
+	},
+	{
 		"no-globals", "internal/pgtest/process.go", "shared",
 		"a test process has one server, and its tests have nothing else in common that could own it",
 	},

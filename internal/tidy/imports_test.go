@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"internal/cache":    {},
 	"internal/devpg":    {},
 	"internal/pgtest":   {"internal/devpg", "migrations"},
+	"internal/bench":    {"internal/quota", "internal/ledger", "internal/catalog", "internal/pg", "internal/devpg"},
 	"internal/sim":      {}, // it checks the others, so it shares nothing with them
 	"internal/tidy":     {},
 	"migrations":        {},
@@ -38,11 +39,11 @@ var mayImport = map[string][]string{
 var libraryOf = map[string][]string{
 	"github.com/jackc/pgx": {
 		"cmd/quotad", "internal/billing", "internal/quota", "internal/ledger", "internal/catalog",
-		"internal/pg", "internal/devpg", "internal/pgtest", "internal/sim", "migrations",
+		"internal/pg", "internal/devpg", "internal/pgtest", "internal/sim", "internal/bench", "migrations",
 	},
 	"database/sql":             {"migrations"},
 	"github.com/pressly/goose": {"migrations"},
-	"net/http":                 {"cmd/quotad", "internal/api", "internal/console", "internal/sim"},
+	"net/http":                 {"cmd/quotad", "internal/api", "internal/console", "internal/sim", "internal/bench"},
 	"testing":                  {"internal/pgtest"},
 }
 

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quotad/quotad/internal/pgtest"
+)
+
+// The processes that the benchmark starts of itself are this test binary.
+func TestMain(m *testing.M) {
+	if os.Getenv(asChildEnv) != "" {
+		main()
+		return
+	}
+	pgtest.Main(m)
+}
+
+// It measures nothing worth reading, but goes all the way: every subject, every check of
+// a ledger, quotad verify over what the transactions wrote, and the report.
+func TestTheBenchmarkRunsToItsEnd(t *testing.T) {
+	t.Parallel()
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	said, err := os.Create(filepath.Join(t.TempDir(), "err"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	code := run(t.Context(), []string{
+		"--rounds=1", "--time=50ms", "--warm=10ms", "--tenants=20", "--connections=2,3", "--callers=2", "--verify", "--json",
+	}, streams{strings.NewReader(""), out, said})
+	if code != 0 {
+		text, _ := os.ReadFile(said.Name())
+		t.Fatalf("exit code %d:\n%s", code, text)
+	}
+	text, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got report
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	if got.Settings.Parameters["fsync"] != "on" || got.Settings.Parameters["synchronous_commit"] != "on" {
+		t.Errorf("settings = %+v, want commits that wait for the disk", got.Settings)
+	}
+	var targets []float64
+	for _, l := range got.Subjects {
+		if l.PerSecond <= 0 || l.P50MS <= 0 || l.P99MS < l.P50MS {
+			t.Errorf("%s: %+v, want figures", l.Name, l)
+		}
+		for _, c := range l.Compared {
+			if c.Ratio <= 0 || c.Lowest > c.Ratio || c.Ratio > c.Highest || (c.Met != nil) != (c.Target > 0) {
+				t.Errorf("%s beside %s: %+v, want a ratio", l.Name, c.Name, c)
+			}
+			if c.Target > 0 {
+				targets = append(targets, c.Target)
+			}
+		}
+	}
+	slices.Sort(targets)
+	if diff := cmp.Diff([]float64{0.33, 0.40, 1.9, 8, 18}, targets); diff != "" {
+		t.Errorf("targets (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheTableIsAligned(t *testing.T) {
+	t.Parallel()
+	met := false
+	var b strings.Builder
+	err := report{
+		Settings: settings{Cores: 2, Platform: "linux/amd64", Go: "go1", PostgreSQL: "15", Parameters: map[string]string{"fsync": "on"}, Rounds: 3},
+		Subjects: []line{
+			{Name: "quotad", PerSecond: 12345.6, P50MS: 1.234, P99MS: 10, Compared: []compared{
+				{line: line{Name: "chi", PerSecond: 999}, Ratio: 12.3576, Lowest: 1, Highest: 20, Target: 0.5, AtMost: true, Met: &met},
+				{line: line{Name: "SQL"}, Ratio: 1},
+			}},
+		},
+	}.print(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, got, _ := strings.Cut(b.String(), "\n\n")
+	want := "" +
+		"        a second  p50 ms  p99 ms  ratio                   target\n" +
+		"quotad    12,346    1.23   10.00\n" +
+		"  chi        999    0.00    0.00  12.36  (1.00 to 20.00)  at most 0.5: not met\n" +
+		"  SQL          0    0.00    0.00   1.00  (0.00 to 0.00)\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
+	}
+}
+
+// An answer that is not what was asked for must never be counted as a fast one.
+func TestOnlyRightAnswersCount(t *testing.T) {
+	t.Parallel()
+	target := newTarget(&loadSpec{Address: "127.0.0.1:1", Token: "token"}, "acme")
+	for _, c := range []struct {
+		name, answer string
+		allowed, ok  bool
+	}{
+		{"allowed", "HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 32\r\n\r\n" + `{"allowed":true,"tenant":"acme",}`[:32], true, true},
+		{"denied", "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 17\r\n\r\n" + `{"allowed":false}`, false, true},
+		{"of another tenant", "HTTP/1.1 200 OK\r\nContent-Length: 33\r\n\r\n" + `{"allowed":true,"tenant":"other",`, false, false},
+		{"denied with 200", "HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n" + `{"allowed":false}`, false, false},
+		{"refused", "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}", false, false},
+		{"without a length", "HTTP/1.1 200 OK\r\n\r\n", false, false},
+		{"cut off", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", false, false},
+		{"nothing", "", false, false},
+		{"something else", "SSH-2.0-server\r\n", false, false},
+	} {
+		status, body, err := readAnswer(bufio.NewReader(strings.NewReader(c.answer)))
+		allowed := false
+		if err == nil {
+			allowed, err = target.judge(status, body)
+		}
+		if allowed != c.allowed || (err == nil) != c.ok {
+			t.Errorf("%s: allowed = %t, %v, want %t and an error = %t", c.name, allowed, err, c.allowed, !c.ok)
+		}
+	}
+}
+
+// A wrong answer must end the run, whoever else gets right ones.
+func TestAFaultEndsTheRun(t *testing.T) {
+	t.Parallel()
+	fault := errors.New("wrong")
+	for _, perSecond := range []int{0, 1000} {
+		d := drive{Callers: 3, Time: time.Minute, PerSecond: perSecond}
+		_, err := d.run(t.Context(), func(_ context.Context, i int) (caller, error) {
+			return func(context.Context) (bool, error) {
+				if i == 1 {
+					return false, fault
+				}
+				return true, nil
+			}, nil
+		})
+		if !errors.Is(err, fault) {
+			t.Errorf("%d a second: err = %v, want %v", perSecond, err, fault)
+		}
+	}
+}
+
+// Time that a request waits for a free caller is part of its time: else a server that
+// stalls would be asked less while it does, and look quick.
+func TestAPacedRequestIsTimedFromWhenItWasDue(t *testing.T) {
+	t.Parallel()
+	const stall = 20 * time.Millisecond
+	d := drive{Callers: 1, Time: 10 * stall, PerSecond: 1000}
+	m, err := d.run(t.Context(), func(context.Context, int) (caller, error) {
+		return func(ctx context.Context) (bool, error) {
+			timer := time.NewTimer(stall)
+			defer timer.Stop()
+			<-timer.C
+			return true, nil
+		}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.P50 < 10*stall {
+		t.Errorf("p50 = %s with one caller that takes %s for each of %d requests, want at least %s", m.P50, stall, m.Allowed, 10*stall)
+	}
+	if m.Allowed < 100 || m.Allowed > 400 {
+		t.Errorf("%d requests in %s, want about 200", m.Allowed, d.Time)
+	}
+}
+
+func TestPlainAnswersLikeQuotad(t *testing.T) {
+	t.Parallel()
+	real := `{"allowed":true,"tenant":"acme","request_id":"x","decided_at":"2026-01-02T03:04:05.678901Z",` +
+		`"charges":[{"meter":"m","cost":1}],"remaining":9,"limits":[{"name":"hourly","meter":"m","algorithm":"sliding_log",` +
+		`"scope":"tenant","mode":"enforce","limit":10,"used":1,"held":0,"remaining":9,"reset_after_ms":1}],` +
+		`"receipt":{"first_seq":1,"seq":1,"hash":"00"}}`
+	if _, err := plainHandler(plainSpec{Body: []byte(real)}); err != nil {
+		t.Error(err)
+	}
+	for name, grown := range map[string]string{
+		"a new member":       strings.Replace(real, `"receipt"`, `"new":1,"receipt"`, 1),
+		"a missing member":   strings.Replace(real, `"remaining":9,"limits"`, `"limits"`, 1),
+		"not one any longer": "null",
+	} {
+		if _, err := plainHandler(plainSpec{Body: []byte(grown)}); err == nil {
+			t.Errorf("%s: taken for an answer of quotad", name)
+		}
+	}
+}
+
+func TestLoadsGoNowhereElse(t *testing.T) {
+	t.Parallel()
+	for _, address := range []string{"192.0.2.1:80", "example.com:80", "127.0.0.1"} {
+		c, err := dial(t.Context(), address, time.Now().Add(time.Second))
+		if err == nil {
+			c.Close()
+			t.Errorf("dial(%q): no error", address)
+		}
+	}
+}
+
+func TestDirectoriesInMemoryAreRefused(t *testing.T) {
+	t.Parallel()
+	const memory = "/dev/shm"
+	if in, err := inMemory(memory); err != nil || !in {
+		t.Logf("%s is no file system in memory here: %v", memory, err)
+		return
+	}
+	if dir, err := makeDir(memory); err == nil {
+		os.RemoveAll(dir)
+		t.Error("no error")
+	}
+}
+
+func TestFlagsOutOfBoundsAreRefused(t *testing.T) {
+	t.Parallel()
+	said, err := os.Create(filepath.Join(t.TempDir(), "err"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	for _, flag := range []string{
+		"--rounds=0", "--time=0s", "--time=2m", "--tenants=0", "--tenants=10001", "--connections=64", "--connections=1,2,3",
+		"--connections=0,1", "--callers=5000",
+	} {
+		if code := run(t.Context(), []string{flag}, streams{strings.NewReader(""), io.Discard, said}); code != 2 {
+			t.Errorf("%s: exit code %d, want 2", flag, code)
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/devpg"
+)
+
+const (
+	quotadPackage = "github.com/quotad/quotad/cmd/quotad"
+	serviceLogin  = "quotad_bench"
+)
+
+// A world is everything that runs while measuring. close must be called.
+type world struct {
+	dir        string
+	program    string // quotad
+	postgres   *devpg.Server
+	quotad     book // of serve, and of engines in process
+	other      book // of the transactions
+	large      book // of serveLarge; with --long only
+	serve      *server
+	serveLarge *server
+	plain      *server
+	token      string
+}
+
+// A book is a database with a ledger, and how many entries it must hold.
+type book struct {
+	URL      string // for whoever serves
+	OwnerURL string
+	admin    *pgx.Conn
+	entries  int64
+}
+
+// newWorld builds quotad, starts a server, and brings two databases to the same state.
+func newWorld(ctx context.Context, c *runCmd, note func(string)) (_ *world, err error) {
+	w := &world{program: c.Binary}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.close(context.WithoutCancel(ctx)))
+		}
+	}()
+	if w.dir, err = makeDir(c.Dir); err != nil {
+		return nil, err
+	}
+	if w.program == "" {
+		note("building quotad")
+		w.program = filepath.Join(w.dir, "quotad")
+		if _, err := output(ctx, nil, "go", "build", "-o", w.program, quotadPackage); err != nil {
+			return nil, err
+		}
+	}
+	note("starting PostgreSQL")
+	w.postgres, err = devpg.Start(ctx, devpg.Options{Dir: filepath.Join(w.dir, "pg"), Fsync: true})
+	if err != nil {
+		return nil, err
+	}
+	if err := w.fill(ctx, c, note); err != nil {
+		return nil, err
+	}
+	return w, w.listen(ctx, c)
+}
+
+// makeDir makes a directory for the data, not in memory, that the database's user can
+// enter.
+func makeDir(parent string) (string, error) {
+	candidates := []string{parent}
+	if parent == "" {
+		candidates = []string{os.TempDir(), "/var/tmp"} // the second outlives a reboot, so it is on disk
+	}
+	for _, candidate := range candidates {
+		memory, err := inMemory(candidate)
+		if err != nil || memory {
+			continue
+		}
+		dir, err := os.MkdirTemp(candidate, "quotad-bench-")
+		if err != nil {
+			return "", err
+		}
+		return dir, os.Chmod(dir, 0o711)
+	}
+	return "", fmt.Errorf("no directory on a disk in %s: give one with --dir", strings.Join(candidates, ", "))
+}
+
+// fill makes the databases: quotad's by its own commands, the others as copies of it.
+func (w *world) fill(ctx context.Context, c *runCmd, note func(string)) error {
+	admin, err := pgx.Connect(ctx, w.postgres.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer admin.Close(context.WithoutCancel(ctx))
+	if _, err := admin.Exec(ctx, "create database quotad"); err != nil {
+		return err
+	}
+	if err := w.configure(ctx, c, note); err != nil {
+		return err
+	}
+	others := map[string]*book{"transactions": &w.other}
+	if c.Long {
+		others = map[string]*book{"large": &w.large}
+	}
+	for database := range others {
+		if _, err := admin.Exec(ctx, "create database "+database+" template quotad"); err != nil {
+			return err
+		}
+	}
+	others["quotad"] = &w.quotad
+	for database, b := range others {
+		if *b, err = w.openBook(ctx, database); err != nil {
+			return err
+		}
+	}
+	if c.Long {
+		return w.large.seed(ctx, c, note)
+	}
+	for _, sql := range []string{createBareCommitSQL, grantBareCommitSQL} {
+		if _, err := w.other.admin.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configure brings quotad's database to where a key may decide for every tenant.
+func (w *world) configure(ctx context.Context, c *runCmd, note func(string)) error {
+	note(fmt.Sprintf("making %s tenants", grouped(float64(c.Tenants))))
+	owner := w.postgres.URL("quotad")
+	if _, err := output(ctx, nil, w.program, "migrate", "--database-url", owner, "--service-login", serviceLogin); err != nil {
+		return err
+	}
+	for _, names := range [][]string{tenantNames(c.Tenants), {hotTenant, idleTenant}} {
+		config := strings.NewReader(configuration(names))
+		if _, err := output(ctx, config, w.program, "apply", "--database-url", owner, "-f", "-"); err != nil {
+			return err
+		}
+	}
+	token, err := output(ctx, nil, w.program, "key", "create", "--database-url", owner, "--scope", "decide")
+	if err != nil {
+		return err
+	}
+	w.token = string(bytes.TrimSpace(token))
+	return nil
+}
+
+func (w *world) openBook(ctx context.Context, database string) (b book, err error) {
+	b.OwnerURL = w.postgres.URL(database)
+	service, err := url.Parse(b.OwnerURL)
+	if err != nil {
+		return b, err
+	}
+	service.User = url.User(serviceLogin)
+	b.URL = service.String()
+	b.admin, err = pgx.Connect(ctx, b.OwnerURL)
+	return b, err
+}
+
+// listen starts quotad, and a second one, or the plain handler with one of its answers.
+func (w *world) listen(ctx context.Context, c *runCmd) (err error) {
+	if w.serve, err = w.startQuotad(ctx, &w.quotad); err != nil {
+		return err
+	}
+	if c.Long {
+		w.serveLarge, err = w.startQuotad(ctx, &w.large)
+		return err
+	}
+	answer, err := w.ask(ctx)
+	if err != nil {
+		return err
+	}
+	w.quotad.entries++
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	w.plain, err = startServer(ctx, text, program, "plain")
+	return err
+}
+
+func (w *world) startQuotad(ctx context.Context, b *book) (*server, error) {
+	return startServer(ctx, nil, w.program, "serve", "--database-url", b.URL, "--listen", "127.0.0.1:0")
+}
+
+// ask returns a real answer of quotad.
+func (w *world) ask(ctx context.Context) (answer plainSpec, err error) {
+	body := fmt.Sprintf(`{"tenant":%q,"meter":%q,"cost":1}`, tenantNames(1)[0], meterName)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+w.serve.Address+"/v1/consume", strings.NewReader(body))
+	if err != nil {
+		return answer, err
+	}
+	r.Header.Set("Authorization", "Bearer "+w.token)
+	client := http.Client{Timeout: answerMax}
+	defer client.CloseIdleConnections()
+	response, err := client.Do(r)
+	if err != nil {
+		return answer, err
+	}
+	defer response.Body.Close()
+	answer.Header = response.Header
+	answer.Body, err = io.ReadAll(io.LimitReader(response.Body, answerBytesMax))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("quotad answers %s: %s", response.Status, answer.Body)
+	}
+	return answer, err
+}
+
+// checkpoint flushes what earlier runs left.
+func (w *world) checkpoint(ctx context.Context) error {
+	_, err := w.quotad.admin.Exec(ctx, checkpointSQL)
+	return err
+}
+
+// check wants the ledger to hold exactly what was allowed, numbered without gaps.
+func (b *book) check(ctx context.Context, allowed int64) error {
+	b.entries += allowed
+	var entries, gaps int64
+	if err := b.admin.QueryRow(ctx, countsSQL).Scan(&entries, &gaps); err != nil {
+		return err
+	}
+	if entries != b.entries || gaps != 0 {
+		return fmt.Errorf("the ledger holds %d entries and %d tenants whose numbers have gaps, after %d allowed answers",
+			entries, gaps, b.entries)
+	}
+	return nil
+}
+
+// verify has quotad prove every ledger.
+func (w *world) verify(ctx context.Context) error {
+	for _, b := range []book{w.quotad, w.other, w.large} {
+		if b.admin == nil {
+			continue
+		}
+		if _, err := output(ctx, nil, w.program, "verify", "--database-url", b.OwnerURL); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close ends whatever runs, in the reverse order, and removes the data.
+func (w *world) close(ctx context.Context) error {
+	var errs []error
+	for _, s := range []*server{w.serve, w.serveLarge, w.plain} {
+		if s != nil {
+			errs = append(errs, s.stop())
+		}
+	}
+	for _, b := range []book{w.quotad, w.other, w.large} {
+		if b.admin != nil {
+			errs = append(errs, b.admin.Close(ctx))
+		}
+	}
+	if w.postgres != nil {
+		errs = append(errs, w.postgres.Stop())
+	}
+	if w.dir != "" {
+		errs = append(errs, os.RemoveAll(w.dir))
+	}
+	return errors.Join(errs...)
+}
