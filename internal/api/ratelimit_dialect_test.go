@@ -122,6 +122,9 @@ func TestDialectsSayTheSameDecision(t *testing.T) {
 		{"no reset", Headers{XRateLimit: XRateLimitEpoch}, []quota.LimitResult{never}, map[string]string{
 			"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "0",
 		}},
+		{"draft 7 without a reset", Headers{RateLimit: RateLimitDraft7, XRateLimit: XRateLimitOff}, []quota.LimitResult{never}, map[string]string{
+			"RateLimit-Policy": "10",
+		}},
 		{"OpenAI", Headers{XRateLimit: XRateLimitOff, OpenAI: true}, d.Limits, map[string]string{
 			"x-ratelimit-limit-requests": "1000", "x-ratelimit-remaining-requests": "42", "x-ratelimit-reset-requests": "16.001s",
 			"x-ratelimit-limit-tokens": "60000", "x-ratelimit-remaining-tokens": "120", "x-ratelimit-reset-tokens": "1m1.001s",
@@ -145,8 +148,8 @@ func TestDialectsSayTheSameDecision(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("want-, got+:\n%s", diff)
 			}
-			if there := header[headerRateLimit] != nil; there != (tt.headers.RateLimit != RateLimitOff) {
-				t.Errorf("RateLimit is there: %v", there)
+			if there := header[headerRateLimitPolicy] != nil; there != (tt.headers.RateLimit != RateLimitOff) {
+				t.Errorf("RateLimit-Policy is there: %v", there)
 			}
 		})
 	}
