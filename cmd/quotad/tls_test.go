@@ -1,12 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -14,8 +18,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // writeCertificate makes a certificate for 127.0.0.1, its own authority, with a serial
@@ -106,9 +113,16 @@ func TestCertificateIsReadAgainWhenItChanges(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
 	files := writeCertificate(t, dir, 1, now)
-	config, err := files.config(slog.New(slog.DiscardHandler), func() time.Time { return now })
+	var logged bytes.Buffer
+	config, err := files.config(slog.New(slog.NewTextHandler(&logged, nil)), func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
+	}
+	wantWarnings := func(count int, when string) {
+		t.Helper()
+		if got := strings.Count(logged.String(), "level=WARN"); got != count {
+			t.Errorf("%s there are %d warnings, want %d:\n%s", when, got, count, logged.String())
+		}
 	}
 	want := func(serial int64, when string) {
 		t.Helper()
@@ -125,19 +139,136 @@ func TestCertificateIsReadAgainWhenItChanges(t *testing.T) {
 	want(1, "within a minute")
 	now = now.Add(pairCheckedEvery)
 	want(2, "after a minute")
+	wantWarnings(0, "while all is well")
 	if err := os.WriteFile(files.Key, []byte("broken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(pairCheckedEvery)
 	want(2, "with a broken key")
+	wantWarnings(1, "with a broken key")
+	now = now.Add(pairCheckedEvery)
+	want(2, "with the same broken key")
+	wantWarnings(1, "with the same broken key")
 	if err := os.Remove(files.Cert); err != nil {
 		t.Fatal(err)
 	}
 	now = now.Add(pairCheckedEvery)
 	want(2, "without a file")
+	wantWarnings(2, "without a file")
 	writeCertificate(t, dir, 3, now.Add(time.Hour))
 	now = now.Add(pairCheckedEvery)
 	want(3, "once it is good again")
+}
+
+// A connection made with the old certificate goes on while new ones get the new one.
+func TestRenewedCertificateDropsNoConnection(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	began := time.Now()
+	files := writeCertificate(t, dir, 1, began)
+	roots, err := rootsFrom(files.Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var later atomic.Int64
+	config, err := files.config(slog.New(slog.DiscardHandler), func() time.Time { return began.Add(time.Duration(later.Load())) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving errgroup.Group
+	t.Cleanup(func() { // after the connections' own, or it would wait for them
+		listener.Close()
+		serving.Wait() //nolint:errcheck // it ends with the listener's error
+	})
+	serving.Go(func() error {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return err
+			}
+			serving.Go(func() error {
+				defer conn.Close()
+				_, err := io.Copy(conn, conn)
+				return err
+			})
+		}
+	})
+	dial := func(roots *x509.CertPool, serial int64) *tls.Conn {
+		conn, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if got := conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64(); got != serial {
+			t.Errorf("a new connection got certificate %d, want %d", got, serial)
+		}
+		return conn
+	}
+	echo := func(conn *tls.Conn) {
+		t.Helper()
+		got := make([]byte, len("hello"))
+		if _, err := conn.Write([]byte("hello")); err != nil {
+			t.Error(err)
+		}
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
+			t.Errorf("echo = %q, %v", got, err)
+		}
+	}
+	old := dial(roots, 1)
+	echo(old)
+	files = writeCertificate(t, dir, 2, began.Add(time.Second))
+	later.Store(int64(pairCheckedEvery))
+	if roots, err = rootsFrom(files.Cert); err != nil {
+		t.Fatal(err)
+	}
+	renewed := dial(roots, 2)
+	echo(old)
+	echo(renewed)
+}
+
+// Who says nothing loses the connection, be it before the handshake or after it.
+func TestSilentTLSConnectionsAreClosed(t *testing.T) {
+	t.Parallel()
+	files := writeCertificate(t, t.TempDir(), 1, time.Now())
+	config, err := files.config(slog.New(slog.DiscardHandler), time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := startServer(t.Context(), serverConfig{
+		Listen: "127.0.0.1:0", Database: connConfig(t, migrated(t).URL), Log: slog.New(slog.DiscardHandler), TLS: config,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // what it says is tested elsewhere
+	address := strings.TrimPrefix(s.URL(), "https://")
+	roots, err := rootsFrom(files.Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mute, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	shaken, err := tls.Dial("tcp", address, &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shaken.Close()
+	deadline := time.Now().Add(4 * readHeaderMax)
+	for name, conn := range map[string]net.Conn{"without a handshake": mute, "after its handshake": shaken} {
+		if err := conn.SetReadDeadline(deadline); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a silent connection %s is still open after %v", name, 4*readHeaderMax)
+		}
+	}
 }
 
 // What cannot be served is said at the start.

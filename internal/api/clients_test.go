@@ -56,6 +56,39 @@ func TestGitHubClientUnderstandsAnswers(t *testing.T) {
 	check(limited.Rate, 0)
 }
 
+// A denial that leaves something is no RateLimitError, which GitHub's client takes only
+// from a remaining of 0, and no AbuseRateLimitError, which takes a documentation_url of
+// GitHub's own. The numbers are read all the same.
+func TestGitHubClientReadsDenialsThatLeaveSomething(t *testing.T) {
+	t.Parallel()
+	s := newService(t, func(c *Config) { c.Headers = Headers{XRateLimit: XRateLimitEpoch} })
+	s.consume(`{"tenant":"acme","meter":"llm.tokens","cost":400}`).want(t, 200)
+	base, err := url.Parse(s.URL + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := github.NewClient(s.Client()).WithAuthToken(s.token(catalog.KeyDecide, ""))
+	client.BaseURL = base
+	request, err := client.NewRequest(http.MethodPost, "v1/consume", map[string]any{
+		"tenant": "acme", "meter": "llm.tokens", "cost": 700,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(t.Context(), request, nil)
+	var denied *github.ErrorResponse
+	if !errors.As(err, &denied) || denied.Response.StatusCode != http.StatusTooManyRequests {
+		t.Fatalf("error of a denial = %v, want an ErrorResponse of 429", err)
+	}
+	reset := github.Timestamp{Time: startOfTest.Add(time.Minute)}
+	if got := response.Rate; got.Limit != 1000 || got.Remaining != 600 || !got.Reset.Equal(reset) {
+		t.Errorf("rate = %+v, want 600 of 1000 until %v", got, reset)
+	}
+	if got := response.Header.Get("Retry-After"); got != "60" {
+		t.Errorf("Retry-After = %s, want 60", got)
+	}
+}
+
 // go-retryablehttp waits as long as Retry-After says, and its next try passes.
 func TestRetryingClientPassesAfterItsWait(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"encoding/json"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,7 +15,7 @@ import (
 	"github.com/quotad/quotad/internal/quota"
 )
 
-// What a parser of structured fields reads is what the decision says, whatever it says.
+// What a parser of structured fields reads is what the body says, whatever was decided.
 func TestRateLimitFieldsParseBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -22,8 +24,10 @@ func TestRateLimitFieldsParseBack(t *testing.T) {
 		for i := range count {
 			limit := rapid.Int64Range(0, 999_999_999_999_999).Draw(t, "limit")
 			l := enforced("l"+strconv.Itoa(i), limit, rapid.Int64Range(0, limit).Draw(t, "remaining"),
-				rapid.Int64Range(0, 1<<40).Draw(t, "reset"), rapid.Int64Range(0, 1<<50).Draw(t, "window"))
-			l.NeverResets = rapid.Bool().Draw(t, "never resets")
+				rapid.Int64Range(0, resetMSMax).Draw(t, "reset"), rapid.Int64Range(0, 1<<50).Draw(t, "window"))
+			if l.NeverResets = rapid.Bool().Draw(t, "never resets"); l.NeverResets {
+				l.ResetMS = 0
+			}
 			d.Limits = append(d.Limits, l)
 		}
 		header := map[string][]string{} // not canonical, as the draft spells them
@@ -36,13 +40,32 @@ func TestRateLimitFieldsParseBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var body struct{ Limits []limitInBody }
+		if err := json.Unmarshal(appendDecision(nil, &d), &body); err != nil {
+			t.Fatal(err)
+		}
+		if len(body.Limits) != count || len(policies) != count || len(states) != count {
+			t.Fatalf("%d limits in the body, %d policies, %d states, want %d", len(body.Limits), len(policies), len(states), count)
+		}
 		for i := range d.Limits {
-			checkMember(t, &d.Limits[i], policies[i].(httpsfv.Item), states[i].(httpsfv.Item))
+			checkMember(t, body.Limits[i], d.Limits[i].WindowMicros, policies[i].(httpsfv.Item), states[i].(httpsfv.Item))
 		}
 	})
 }
 
-func checkMember(t *rapid.T, l *quota.LimitResult, policy, state httpsfv.Item) {
+// resetMSMax is the longest reset that a decision tells: the engine's instants end with
+// the year 9999, and 8000 years are more than a time.Duration holds.
+const resetMSMax = 253_402_300_800_000
+
+// A limitInBody is what the body says of a limit.
+type limitInBody struct {
+	Name      string
+	Limit     int64
+	Remaining int64
+	ResetMS   *int64 `json:"reset_after_ms"`
+}
+
+func checkMember(t *rapid.T, l limitInBody, windowMicros int64, policy, state httpsfv.Item) {
 	if policy.Value != l.Name || state.Value != l.Name {
 		t.Fatalf("members are of %v and %v, want %s", policy.Value, state.Value, l.Name)
 	}
@@ -54,11 +77,11 @@ func checkMember(t *rapid.T, l *quota.LimitResult, policy, state httpsfv.Item) {
 		return value.(int64)
 	}
 	window, reset := int64(-1), int64(-1)
-	if l.WindowMicros > 0 {
-		window = (l.WindowMicros + 999_999) / 1_000_000
+	if windowMicros > 0 {
+		window = (windowMicros + 999_999) / 1_000_000
 	}
-	if !l.NeverResets {
-		reset = (l.ResetMS + 999) / 1000
+	if l.ResetMS != nil {
+		reset = (*l.ResetMS + 999) / 1000
 	}
 	got := []int64{param(policy, "q"), param(policy, "w"), param(state, "r"), param(state, "t")}
 	if diff := cmp.Diff([]int64{l.Limit, window, l.Remaining, reset}, got); diff != "" {
@@ -99,6 +122,9 @@ func TestDialectsSayTheSameDecision(t *testing.T) {
 		{"no reset", Headers{XRateLimit: XRateLimitEpoch}, []quota.LimitResult{never}, map[string]string{
 			"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "0",
 		}},
+		{"draft 7 without a reset", Headers{RateLimit: RateLimitDraft7, XRateLimit: XRateLimitOff}, []quota.LimitResult{never}, map[string]string{
+			"RateLimit-Policy": "10",
+		}},
 		{"OpenAI", Headers{XRateLimit: XRateLimitOff, OpenAI: true}, d.Limits, map[string]string{
 			"x-ratelimit-limit-requests": "1000", "x-ratelimit-remaining-requests": "42", "x-ratelimit-reset-requests": "16.001s",
 			"x-ratelimit-limit-tokens": "60000", "x-ratelimit-remaining-tokens": "120", "x-ratelimit-reset-tokens": "1m1.001s",
@@ -122,14 +148,57 @@ func TestDialectsSayTheSameDecision(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("want-, got+:\n%s", diff)
 			}
-			if there := header[headerRateLimit] != nil; there != (tt.headers.RateLimit != RateLimitOff) {
-				t.Errorf("RateLimit is there: %v", there)
+			if there := header[headerRateLimitPolicy] != nil; there != (tt.headers.RateLimit != RateLimitOff) {
+				t.Errorf("RateLimit-Policy is there: %v", there)
 			}
 		})
 	}
 	for _, unknown := range []Headers{{XRateLimit: "unix"}, {RateLimit: "draft-3"}} {
 		if err := unknown.Validate(); err == nil {
 			t.Errorf("an unknown dialect is accepted: %+v", unknown)
+		}
+	}
+}
+
+// A duration is as Go writes it, also where it is longer than Go's own can be.
+func TestOpenAIDurations(t *testing.T) {
+	t.Parallel()
+	for ms, want := range map[int64]string{
+		0: "0s", 1: "1ms", 250: "250ms", 1000: "1s", 16_001: "16.001s", 360_000: "6m0s", 3_600_000: "1h0m0s",
+		3_600_250: "1h0m0.25s", 262_800_000: "73h0m0s", 9_223_372_036_855: "2562047h47m16.855s", resetMSMax: "70389528h0m0s",
+	} {
+		if got := string(appendDuration(nil, ms)); got != want {
+			t.Errorf("appendDuration(%d) = %s, want %s", ms, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		ms := rapid.Int64Range(0, math.MaxInt64/int64(time.Millisecond)).Draw(t, "ms")
+		if got, want := string(appendDuration(nil, ms)), (time.Duration(ms) * time.Millisecond).String(); got != want {
+			t.Fatalf("appendDuration(%d) = %s, want %s", ms, got, want)
+		}
+	})
+}
+
+// A bucket that takes three thousand years to fill says so in each dialect.
+func TestResetsOfThousandsOfYears(t *testing.T) {
+	t.Parallel()
+	s := newService(t, func(c *Config) { c.Headers = Headers{OpenAI: true} })
+	s.apply(`
+meters:
+  llm.tokens: {unit: token}
+plans:
+  slow:
+    limits:
+      - {name: ages, meter: llm.tokens, algorithm: token_bucket, capacity: 100000000000, refill: 1/1s}
+tenants:
+  patient: {plan: slow}
+`)
+	a := s.consume(`{"tenant":"patient","meter":"llm.tokens","cost":100000000000}`).want(t, 200)
+	for name, want := range map[string]string{
+		"RateLimit": `"ages";r=0;t=100000000000`, "X-RateLimit-Reset": "100000000000", "x-ratelimit-reset-tokens": "27777777h46m40s",
+	} {
+		if got := a.header.Get(name); got != want {
+			t.Errorf("%s = %s, want %s", name, got, want)
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 // and which the later drafts gave another form: one limit alone, the tightest, and the
 // policies without names.
 
-// draft7 appends both fields. The reset is required there: one that never comes is 0.
+// draft7 appends both fields. The reset is required in RateLimit, so where none ever comes
+// the field is left out: a reset of 0 would have callers come back at once, for ever.
 func (w *fieldWriter) draft7(limits []*quota.LimitResult, tight *quota.LimitResult) {
 	for i, l := range limits {
 		if i > 0 {
@@ -23,6 +24,9 @@ func (w *fieldWriter) draft7(limits []*quota.LimitResult, tight *quota.LimitResu
 		}
 	}
 	w.end(headerRateLimitPolicy)
+	if tight.NeverResets {
+		return
+	}
 	w.text = strconv.AppendInt(append(w.text, "limit="...), tight.Limit, 10)
 	w.text = strconv.AppendInt(append(w.text, ", remaining="...), tight.Remaining, 10)
 	w.text = strconv.AppendInt(append(w.text, ", reset="...), seconds(tight.ResetMS), 10)

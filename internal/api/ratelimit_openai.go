@@ -51,7 +51,19 @@ func (w *fieldWriter) openAITrio(names [3]string, limits []*quota.LimitResult) {
 	w.text = strconv.AppendInt(w.text, tight.Remaining, 10)
 	w.end(names[1])
 	if !tight.NeverResets {
-		w.text = append(w.text, (time.Duration(tight.ResetMS) * time.Millisecond).String()...)
+		w.text = appendDuration(w.text, tight.ResetMS)
 		w.end(names[2])
 	}
+}
+
+// appendDuration appends milliseconds as [time.Duration] writes them. Resets go up to
+// the year 9999 and its own range ends after 292 years, so the hours are counted apart.
+func appendDuration(b []byte, ms int64) []byte {
+	const hourMS = int64(time.Hour / time.Millisecond)
+	hours, rest := ms/hourMS, ms%hourMS
+	if hours == 0 {
+		return append(b, (time.Duration(rest) * time.Millisecond).String()...)
+	}
+	withOne := (time.Duration(hourMS+rest) * time.Millisecond).String() // "1h..."
+	return append(strconv.AppendInt(b, hours, 10), withOne[1:]...)
 }

@@ -1,6 +1,6 @@
 // Reads quotad's answers with the libraries that its customers use, and fails where one
 // of them understands something else than the answer says. The Go test that runs this
-// starts the servers: CLIENTS is {dialect: url}, KEY a key that may decide.
+// starts the servers: CLIENTS is {dialect: url}, KEYS is {dialect: key that may decide}.
 import assert from 'node:assert/strict'
 import OpenAI from 'openai'
 import { parseRateLimit } from 'ratelimit-header-parser'
