@@ -284,6 +284,10 @@ func endWaiting(t *testing.T, db *pgtest.DB) {
 			return err
 		}
 		eventually(t, "a backend that waits for a lock is ended", func() bool {
+			// A transaction sees the activity as it was when it first looked, unless told.
+			if _, err := tx.Exec(t.Context(), "select pg_stat_clear_snapshot()"); err != nil {
+				t.Fatal(err)
+			}
 			var ended bool
 			err := tx.QueryRow(t.Context(), `
 select coalesce(bool_or(pg_terminate_backend(pid)), false)

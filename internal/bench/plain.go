@@ -50,6 +50,7 @@ type plainCharge struct {
 type plainLimit struct {
 	Name      string `json:"name"`
 	Meter     string `json:"meter"`
+	Unit      string `json:"unit"`
 	Algorithm string `json:"algorithm"`
 	Scope     string `json:"scope"`
 	Mode      string `json:"mode"`
