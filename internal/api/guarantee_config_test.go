@@ -161,9 +161,15 @@ func TestLimitsOnOneMeterCountApart(t *testing.T) {
 			return d.Limits
 		}
 		by("ann", 3)
-		for i, want := range []int64{5, 5, 2} {
-			if l := by("bob", []int64{2, 0, 0}[i])[i]; l.Used != want {
+		for i, l := range by("bob", 2) {
+			if want := []int64{5, 5, 2}[i]; l.Used != want {
 				t.Errorf("limit %s: %d used, want %d", l.Name, l.Used, want)
+			}
+		}
+		s.passMillis(s.stand(k.name)[0].ResetMS) // from here on what each used before is behind it
+		for _, l := range by("ann", 1) {
+			if l.Used != 1 {
+				t.Errorf("limit %s, after all came back: %d used, want 1", l.Name, l.Used)
 			}
 		}
 	})
