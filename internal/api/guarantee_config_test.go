@@ -167,9 +167,10 @@ func TestLimitsOnOneMeterCountApart(t *testing.T) {
 			}
 		}
 		s.passMillis(s.stand(k.name)[0].ResetMS) // from here on what each used before is behind it
-		for _, l := range by("ann", 1) {
-			if l.Used != 1 {
-				t.Errorf("limit %s, after all came back: %d used, want 1", l.Name, l.Used)
+		by("ann", 1)
+		for i, l := range by("bob", 2) {
+			if want := []int64{3, 3, 2}[i]; l.Used != want {
+				t.Errorf("limit %s, after all came back: %d used, want %d", l.Name, l.Used, want)
 			}
 		}
 	})
