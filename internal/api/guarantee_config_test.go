@@ -87,6 +87,10 @@ func TestAChangedLimitIsReplacedAsAWhole(t *testing.T) {
 	if err := changing.Wait(); err != nil {
 		t.Fatal(err)
 	}
+	for _, limit := range []string{large, small} {
+		instances[0].put("cell", limit)
+		seen[instances[1].consume(charging("cell", 0)).header.Get("RateLimit-Policy")]++
+	}
 	if len(seen) != 2 || seen[`"it";q=5;w=60`] == 0 || seen[`"it";q=50;w=3600`] == 0 {
 		t.Errorf("policies = %v, want the small and the large one and no mixture", seen)
 	}
