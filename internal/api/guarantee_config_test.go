@@ -87,6 +87,10 @@ func TestAChangedLimitIsReplacedAsAWhole(t *testing.T) {
 	if err := changing.Wait(); err != nil {
 		t.Fatal(err)
 	}
+	for _, limit := range []string{large, small} {
+		instances[0].put("cell", limit)
+		seen[instances[1].consume(charging("cell", 0)).header.Get("RateLimit-Policy")]++
+	}
 	if len(seen) != 2 || seen[`"it";q=5;w=60`] == 0 || seen[`"it";q=50;w=3600`] == 0 {
 		t.Errorf("policies = %v, want the small and the large one and no mixture", seen)
 	}
@@ -161,9 +165,16 @@ func TestLimitsOnOneMeterCountApart(t *testing.T) {
 			return d.Limits
 		}
 		by("ann", 3)
-		for i, want := range []int64{5, 5, 2} {
-			if l := by("bob", []int64{2, 0, 0}[i])[i]; l.Used != want {
+		for i, l := range by("bob", 2) {
+			if want := []int64{5, 5, 2}[i]; l.Used != want {
 				t.Errorf("limit %s: %d used, want %d", l.Name, l.Used, want)
+			}
+		}
+		s.passMillis(s.stand(k.name)[0].ResetMS) // from here on what each used before is behind it
+		by("ann", 1)
+		for i, l := range by("bob", 2) {
+			if want := []int64{3, 3, 2}[i]; l.Used != want {
+				t.Errorf("limit %s, after all came back: %d used, want %d", l.Name, l.Used, want)
 			}
 		}
 	})
