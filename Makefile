@@ -29,7 +29,7 @@ clients: ## Client libraries of Node read our answers; needs node and npm
 	go test -count=1 -tags clients -run Node ./internal/api
 
 .PHONY: bench
-bench: ## Measure quotad beside what it could be replaced with: docs/performance.md
+bench: ## Measure quotad beside what it could be replaced with
 	go run ./internal/bench $(BENCH)
 
 .PHONY: microbench
