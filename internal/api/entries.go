@@ -162,7 +162,7 @@ func (h *Handler) entry(c *call) error {
 	}
 	seq, ok := parseUnits([]byte(text))
 	if !ok || seq == 0 {
-		return invalid("seq", "must be a whole number from 1 to 999999999999999")
+		return invalid("seq", seqRule)
 	}
 	e, err := h.Ledger.Entry(c.r.Context(), c.tenant, seq)
 	if err != nil {

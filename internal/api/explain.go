@@ -3,8 +3,6 @@ package api
 import (
 	"net/http"
 
-	"github.com/google/uuid"
-
 	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/quota"
 )
@@ -25,21 +23,18 @@ func (h *Handler) explain(c *call) error {
 	if query.Has("seq") == query.Has("request_id") {
 		return invalid("seq", "must be given, or request_id, and not both")
 	}
+	f := filter{values: query}
+	seq, id := f.seq(), f.uuid("request_id")
+	if err := f.problem(); err != nil {
+		return err
+	}
 	if err := h.seeTenant(c); err != nil {
 		return err
 	}
 	var explanation quota.Explanation
-	if query.Has("seq") {
-		seq, ok := parseUnits([]byte(query.Get("seq")))
-		if !ok || seq == 0 {
-			return invalid("seq", "must be a whole number from 1 to 999999999999999")
-		}
+	if seq > 0 {
 		explanation, err = h.Reader.ExplainEntry(c.r.Context(), c.tenant, seq)
 	} else {
-		id, parseErr := uuid.Parse(query.Get("request_id"))
-		if parseErr != nil {
-			return invalid("request_id", "must be a UUID")
-		}
 		explanation, err = h.Reader.ExplainRequest(c.r.Context(), c.tenant, id)
 	}
 	if err != nil {

@@ -84,6 +84,21 @@ func (f *filter) instant(name string) time.Time {
 	return at.UTC().Truncate(time.Microsecond)
 }
 
+// seqRule is the rule of an entry's number.
+const seqRule = "must be a whole number from 1 to 999999999999999"
+
+// seq returns the parameter seq, an entry's number; 0 if not given.
+func (f *filter) seq() int64 {
+	if !f.values.Has("seq") {
+		return 0
+	}
+	seq, ok := parseUnits([]byte(f.values.Get("seq")))
+	if !ok || seq == 0 {
+		f.fault("seq", seqRule)
+	}
+	return seq
+}
+
 // uuid returns a parameter; zero if not given.
 func (f *filter) uuid(name string) uuid.UUID {
 	if !f.values.Has(name) {

@@ -1,6 +1,6 @@
 // Command bench measures quotad beside what it could be replaced with, and prints the
 // ratios: a chi handler that decides nothing, and SQL that runs a transaction for each
-// request. `make bench` runs it; docs/performance.md explains its table.
+// request. `make bench` runs it.
 //
 // State: a private PostgreSQL with the server's default settings, in a directory on a
 // disk, removed at the end. Everything that is measured is a process of its own: the
