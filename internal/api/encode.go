@@ -92,6 +92,9 @@ func appendLimit(b []byte, l *quota.LimitResult) []byte {
 		b = appendNumber(b, `,"reset_after_ms":`, l.ResetMS)
 	}
 	b = appendOptional(b, `,"delay_ms":`, l.DelayMS)
+	if l.Approximate {
+		b = append(b, `,"approximate":true`...)
+	}
 	return append(b, '}')
 }
 

@@ -1,25 +1,35 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 
+	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/quota"
 )
 
 // limits is GET /v1/tenants/{tenant}/limits: every limit of the tenant's plan as a
-// decision made now would see it.
+// decision made now would see it, or as it stood at an instant of the past.
 func (h *Handler) limits(c *call) error {
-	query, err := c.query("subject")
+	query, err := c.query("subject", "at")
 	if err != nil {
 		return err
 	}
 	f := filter{values: query}
-	subject := f.text("subject", quota.IDRule)
+	subject, at := f.text("subject", quota.IDRule), f.instant("at")
 	if err := f.problem(); err != nil {
 		return err
 	}
-	decision, err := h.Engine.Limits(c.r.Context(), c.tenant, subject)
-	if err != nil {
+	var decision quota.Decision
+	if at.IsZero() {
+		decision, err = h.Engine.Limits(c.r.Context(), c.tenant, subject)
+	} else {
+		decision, err = h.Reader.LimitsAt(c.r.Context(), c.tenant, subject, at)
+	}
+	switch {
+	case errors.Is(err, ledger.ErrNotFound):
+		return &problem{code: codeTenantNotFound, cause: err}
+	case err != nil:
 		return err
 	}
 	b := appendText(append(c.out[:0], `{"tenant":`...), decision.Tenant)

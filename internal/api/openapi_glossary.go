@@ -91,6 +91,7 @@ var glossary = map[string]string{
 	"remaining":          "For a limit: this cost fits now and one more does not. For a decision: the smallest over its enforcing limits; absent if none bounds.",
 	"limits":             "What every limit said, in the plan's order.",
 	"PlanSpec.limits":    "The limits, in their order; an empty list allows nothing.",
+	"approximate":        "At an instant of the past, where the level was not full for a thousand entries: used may be one unit less, and remaining one more.",
 	"delay_ms":           "Milliseconds after which to carry the request out, where a leaky bucket shapes.",
 	"retry_after_ms":     "Milliseconds to wait: the same request then passes if there is no other traffic. Absent if waiting never helps.",
 	"receipt":            "Proof of what was recorded: keep it to hold the ledger to it.",
@@ -274,6 +275,7 @@ var parameters = map[string]parameterWords{
 	"by":            {"Only changes that this one made.", object{"type": "string"}},
 	"changes.order": {"asc is by time, desc the newest first.", object{"type": "string", "enum": []string{"asc", "desc"}, "default": "desc"}},
 
+	"limits.at":               {"As of this instant, everything decided at it included; now if absent. Not in the future, not before the tenant was made.", object{"type": "string", "format": "date-time"}},
 	"limits.subject":          {"Limits that count per subject are included with one.", object{"type": "string"}},
 	"denialCounts.limit_name": {"Only those that this limit denied; * for every limit.", object{"type": "string"}},
 	"deny_status": {"The status of a denial: 200 for callers that prefer allowed: false.", object{

@@ -178,7 +178,7 @@ var operations = map[string]operation{
 	},
 	"GET /v1/tenants/{tenant}/limits": {
 		id: "limits", tag: "read", summary: "How every limit stands",
-		query: []string{"subject"}, answer: limitsBody{}, answers: "Every limit, from the state that enforces it.",
+		query: []string{"subject", "at"}, answer: limitsBody{}, answers: "Every limit, from the state that enforces it, or from the ledger as it was.",
 		codes: []code{codeTenantNotFound},
 	},
 	"GET /v1/tenants/{tenant}/usage": {

@@ -53,6 +53,26 @@ func TestLimitsOfASubject(t *testing.T) {
 	}
 }
 
+// What was said at an instant is said of it later on.
+func TestLimitsOfThePast(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.consume(`{"tenant":"acme","meter":"api.calls","cost":4}`).want(t, 200)
+	said := s.read(catalog.KeyRead, "/v1/tenants/acme/limits").want(t, 200)
+	var body struct{ At string }
+	if err := json.Unmarshal([]byte(said.body), &body); err != nil {
+		t.Fatal(err)
+	}
+	s.pass(3 * time.Second)
+	s.consume(`{"tenant":"acme","meter":"api.calls","cost":5}`).want(t, 200)
+	s.admin("PUT", "/v1/tenants/acme", `{"plan":"huge"}`).want(t, 200)
+	path := "/v1/tenants/acme/limits?at=" + url.QueryEscape(body.At)
+	if diff := cmp.Diff(said.body, s.read(catalog.KeyRead, path).want(t, 200).body); diff != "" {
+		t.Errorf("said-, of the same instant later+:\n%s", diff)
+	}
+	s.read(catalog.KeyRead, "/v1/tenants/nobody/limits?at="+url.QueryEscape(body.At)).want(t, 404, codeTenantNotFound)
+}
+
 func TestBadReads(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -65,6 +85,9 @@ func TestBadReads(t *testing.T) {
 		{read, "/v1/tenants/acme/limits?subject=", "subject", "1 to 256 bytes"},
 		{read, "/v1/tenants/acme/limits?subject=%00", "subject", "control characters"},
 		{read, "/v1/tenants/acme/limits?subject=%ff", "subject", "UTF-8"},
+		{read, "/v1/tenants/acme/limits?at=2100-01-01T00:00:00Z", "at", "future"},
+		{read, "/v1/tenants/acme/limits?at=2001-01-01T00:00:00Z", "at", "before the tenant was made"},
+		{read, "/v1/tenants/acme/limits?at=yesterday", "at", "RFC 3339"},
 		{read, "/v1/tenants/acme/limits?subjct=a", "subjct", "not a parameter"},
 		{read, "/v1/tenants/acme/limits?subject=%zz", "query", "percent-encoded"},
 		{read, "/v1/tenants/%2e%2e/limits", "tenant", "must not be . or .."},

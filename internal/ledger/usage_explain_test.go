@@ -56,3 +56,33 @@ func checkBuffers(t *testing.T, what string, plan planNode, buffersMax int) {
 		t.Errorf("%s: %d buffers, want at most %d:\n%v", what, got, buffersMax, plan)
 	}
 }
+
+// The past of a busy meter is read backwards for as many entries as are asked for,
+// wherever it lies; the newest use is passed on the way.
+func TestThePastIsReadBackwards(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	busy := w.fill(t)
+	conn, err := w.store.db.(*pgxpool.Pool).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			w.db.Exec(t, "analyze")
+		}
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			run(t, conn, "set plan_cache_mode = "+mode)
+			for name, c := range map[string]struct{ sql, subject string }{
+				"tenant": {pastOfTenantSQL, ""}, "subject": {pastOfSubjectSQL, ", 1"}, "nobody": {pastOfSubjectSQL, ", -1"},
+			} {
+				for _, at := range []string{"2026-03-12", "2026-05-01"} {
+					plan := explain(t, conn, c.sql, fmt.Sprint(busy), "'calls'", "'"+at+"'", "99999", "100"+c.subject)
+					// A page per entry at most, three per descent of a partition.
+					checkBuffers(t, fmt.Sprintf("past of %s at %s, analyzed %t, %s", name, at, analyzed, mode), plan, 100+2*3*6+20)
+				}
+			}
+		}
+	}
+}

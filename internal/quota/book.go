@@ -65,6 +65,17 @@ func (v *level) stateFor(l *limit, plan string) State {
 	return v.State
 }
 
+// spend takes cost units at an instant under l of plan, and reports whether it did. A
+// shadow level that would have denied stays as it is, as if it had.
+func (v *level) spend(l *limit, plan string, nowMicros, held, cost int64) bool {
+	view := View{NowMicros: nowMicros, State: v.stateFor(l, plan)}
+	if cost == 0 || l.Mode == catalog.ModeShadow && !l.admits(l.rule.Used(view), held, cost) {
+		return false
+	}
+	*v = level{State: l.rule.Take(view, cost), algorithm: l.Algorithm, plan: plan, since: l.Since}
+	return true
+}
+
 func newBook(r *rules, snapshot *catalog.Snapshot) *book {
 	return &book{
 		rules:    r,
@@ -110,24 +121,15 @@ func (b *book) held(l *limit, subject string) int64 {
 }
 
 // take records that cost units of meter were consumed now: in the totals, and in the
-// level of every limit that keeps one. A shadow level that would have denied stays as
-// it is, as if it had.
+// level of every limit that keeps one.
 func (b *book) take(meter, subject string, cost int64) {
 	for _, l := range b.rules.byMeter[meter] {
-		if cost == 0 || !l.Algorithm.KeepsLevel() {
-			continue
-		}
-		v := b.view(l, subject)
-		if l.Mode == catalog.ModeShadow && !l.admits(l.rule.Used(v), b.held(l, subject), cost) {
+		if !l.Algorithm.KeepsLevel() {
 			continue
 		}
 		kept := b.levels[limitKey{limit: l, subject: l.subjectOf(subject)}]
-		*kept = level{
-			State:     l.rule.Take(v, cost),
-			algorithm: l.Algorithm,
-			plan:      b.rules.plan.Name,
-			since:     l.Since,
-			changed:   true,
+		if kept.spend(l, b.rules.plan.Name, b.nowMicros, b.held(l, subject), cost) {
+			kept.changed = true
 		}
 	}
 	b.count(meterKey{meter: meter}, cost)

@@ -75,6 +75,9 @@ type LimitResult struct {
 	ResetMS   int64             `json:"reset_after_ms"` // until nothing of it is used, with no further traffic
 	DelayMS   *int64            `json:"delay_ms,omitzero"`
 
+	// Approximate says, at an instant of the past, that used may be one unit less.
+	Approximate bool `json:"approximate,omitzero"`
+
 	// NeverResets says that what is used does not come back by itself; ResetMS is then 0
 	// and not sent.
 	NeverResets bool `json:"-"`
@@ -90,18 +93,19 @@ func (l LimitResult) MarshalJSON() ([]byte, error) {
 	type plain LimitResult
 	out := struct {
 		plain
-		Limit     *int64 `json:"limit,omitzero"`
-		Used      int64  `json:"used"` // again, to keep the order of members
-		Held      int64  `json:"held"`
-		Remaining *int64 `json:"remaining,omitzero"`
-		Violated  bool   `json:"violated,omitzero"`
-		WouldDeny bool   `json:"would_deny,omitzero"`
-		RetryMS   *int64 `json:"retry_after_ms,omitzero"`
-		ResetMS   *int64 `json:"reset_after_ms,omitzero"`
-		DelayMS   *int64 `json:"delay_ms,omitzero"`
+		Limit       *int64 `json:"limit,omitzero"`
+		Used        int64  `json:"used"` // again, to keep the order of members
+		Held        int64  `json:"held"`
+		Remaining   *int64 `json:"remaining,omitzero"`
+		Violated    bool   `json:"violated,omitzero"`
+		WouldDeny   bool   `json:"would_deny,omitzero"`
+		RetryMS     *int64 `json:"retry_after_ms,omitzero"`
+		ResetMS     *int64 `json:"reset_after_ms,omitzero"`
+		DelayMS     *int64 `json:"delay_ms,omitzero"`
+		Approximate bool   `json:"approximate,omitzero"`
 	}{
 		plain: plain(l), Used: l.Used, Held: l.Held, Violated: l.Violated, WouldDeny: l.WouldDeny,
-		RetryMS: l.RetryMS, DelayMS: l.DelayMS,
+		RetryMS: l.RetryMS, DelayMS: l.DelayMS, Approximate: l.Approximate,
 	}
 	if !l.Unlimited {
 		out.Limit, out.Remaining = &l.Limit, &l.Remaining

@@ -48,8 +48,8 @@ type LimitExplanation struct {
 	Cost      int64             `json:"cost"`            // units
 	Fits      bool              `json:"fits"`
 
-	// Counted is what was used by the entries before: what Used has to be. Nil where
-	// it cannot be counted.
+	// Counted is what was used by the entries before: what Used has to be. Nil for a
+	// level that was not full for so long that they tell it only to a unit.
 	Counted *int64 `json:"counted,omitempty"`
 	// Total is the meter's running total just before, and Edges what it was where each
 	// window began: windows count the difference.
@@ -213,9 +213,15 @@ func (x *Reader) finish(ctx context.Context, out *Explanation, tenantID int64, a
 		return err
 	}
 	out.Limits = make([]LimitExplanation, len(asked))
+	v := newVersions(x.catalog)
 	for i := range asked {
 		out.Limits[i] = asked[i].explain(out.At, past[i])
 		l := &out.Limits[i]
+		if l.Algorithm.KeepsLevel() {
+			if l.Counted, err = x.countLevel(ctx, &v, out, tenantID, &asked[i]); err != nil {
+				return err
+			}
+		}
 		if l.Counted != nil && *l.Counted != l.Used {
 			out.Consistent = false
 		}
@@ -225,6 +231,26 @@ func (x *Reader) finish(ctx context.Context, out *Explanation, tenantID int64, a
 	}
 	out.Text = out.sentence()
 	return nil
+}
+
+// countLevel returns what a level had used by the entries before; nil where they tell it
+// only to a unit.
+func (x *Reader) countLevel(ctx context.Context, v *versions, out *Explanation, tenantID int64, a *askedLimit) (*int64, error) {
+	past, err := x.ledger.Past(ctx, ledger.PastQuery{
+		TenantID: tenantID, Meter: a.limit.Meter, SubjectID: a.subjectID, At: out.At, BeforeSeq: a.beforeSeq, Limit: replayEntries,
+	})
+	if err != nil {
+		return nil, err
+	}
+	kept, err := v.replay(ctx, x.db, past.Entries, a.limit.Meter, a.limit.Name)
+	if err != nil {
+		return nil, err
+	}
+	used := a.limit.rule.Used(View{NowMicros: out.At.UnixMicro(), State: kept.stateFor(a.limit, out.Plan)})
+	if kept.approximate && used > 0 {
+		return nil, nil
+	}
+	return &used, nil
 }
 
 // past reads, for each limit that is a window, the running total just before and at the
@@ -275,21 +301,29 @@ func (a *askedLimit) explain(at time.Time, past []ledger.BeforeTotal) LimitExpla
 		out.Limit = &l.units
 	}
 	if len(past) > 0 {
-		view := View{NowMicros: at.UnixMicro(), Total: past[0].Total}
+		view := View{NowMicros: at.UnixMicro(), Total: past[0].Total, Before: edgeTotals(past)}
 		out.Total = &past[0].Total
 		for i, edge := range a.edges(at)[1:] {
-			before := past[i+1]
-			if !before.Found { // no entry since: everything was used before
-				before.Total = view.Total
-			}
-			view.Before = append(view.Before, before.Total)
-			out.Edges = append(out.Edges, EdgeExplain{At: edge, Total: before.Total})
+			out.Edges = append(out.Edges, EdgeExplain{At: edge, Total: view.Before[i]})
 		}
 		counted := l.rule.Used(view)
 		out.Counted = &counted
 	}
 	out.Text = out.sum(l.blocked)
 	return out
+}
+
+// edgeTotals returns the running totals at the edges of a window, from a total and those
+// before its edges: where there is no entry since an edge, all was used before it.
+func edgeTotals(past []ledger.BeforeTotal) []int64 {
+	totals := make([]int64, 0, len(past)-1)
+	for _, edge := range past[1:] {
+		if !edge.Found {
+			edge.Total = past[0].Total
+		}
+		totals = append(totals, edge.Total)
+	}
+	return totals
 }
 
 // sum reads "998 used + 1 asked = 999, at most 1000: fits".

@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/ledger"
 )
@@ -21,13 +20,12 @@ import (
 // kept level against a replay of the entries, and every kept answer against the entry it
 // speaks of. It changes nothing and is not safe for concurrent use.
 type Verifier struct {
-	catalog *catalog.Store
-	rules   map[int64]*rules // by plan version; nil for one that does not exist
+	versions
 }
 
 // NewVerifier returns a verifier that finds plan versions in store.
 func NewVerifier(store *catalog.Store) *Verifier {
-	return &Verifier{catalog: store, rules: make(map[int64]*rules)}
+	return &Verifier{newVersions(store)}
 }
 
 // Verify checks one tenant as db sees it, which should be one repeatable-read
@@ -61,23 +59,6 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 	return result, nil
 }
 
-// rulesOf returns the rules of a plan version; nil if there is no such version.
-func (v *Verifier) rulesOf(ctx context.Context, db ledger.Querier, versionID int64) (*rules, error) {
-	if r, known := v.rules[versionID]; known {
-		return r, nil
-	}
-	plan, err := v.catalog.PlanVersion(ctx, db, versionID)
-	switch {
-	case errors.Is(err, catalog.ErrNotFound):
-		v.rules[versionID] = nil
-	case err != nil:
-		return nil, err
-	default:
-		v.rules[versionID] = compilePlan(plan, &calendar.Calendar{}) // levels follow no calendar
-	}
-	return v.rules[versionID], nil
-}
-
 // levelKey names a kept level as its table does.
 type levelKey struct {
 	limit     string
@@ -101,7 +82,7 @@ func (v *Verifier) replay(ctx context.Context, db ledger.Querier, levels map[lev
 		return wrong, nil
 	}
 	for _, l := range r.byMeter[e.Meter] {
-		if e.Units == 0 || !l.Algorithm.KeepsLevel() {
+		if !l.Algorithm.KeepsLevel() {
 			continue
 		}
 		key := levelKey{limit: l.Name}
@@ -109,12 +90,8 @@ func (v *Verifier) replay(ctx context.Context, db ledger.Querier, levels map[lev
 			key.subjectID = e.SubjectID
 		}
 		have := levels[key]
-		view := View{NowMicros: e.At.UnixMicro(), State: have.stateFor(l, r.plan.Name)}
-		if l.Mode == catalog.ModeShadow && !l.admits(l.rule.Used(view), 0, e.Units) {
-			continue
-		}
-		levels[key] = level{
-			State: l.rule.Take(view, e.Units), algorithm: l.Algorithm, plan: r.plan.Name, since: l.Since,
+		if have.spend(l, r.plan.Name, e.At.UnixMicro(), 0, e.Units) {
+			levels[key] = have
 		}
 	}
 	return "", nil

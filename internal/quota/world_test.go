@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -25,7 +26,19 @@ type world struct {
 
 func newWorld(t testing.TB, config string) *world {
 	t.Helper()
+	return newWorldOf(t, pgtest.New(t), config)
+}
+
+// newWorldAt is a world whose clock stands at an instant.
+func newWorldAt(t testing.TB, at time.Time, config string) *world {
+	t.Helper()
 	db := pgtest.New(t)
+	db.SetClock(t, at)
+	return newWorldOf(t, db, config)
+}
+
+func newWorldOf(t testing.TB, db *pgtest.DB, config string) *world {
+	t.Helper()
 	pool := db.Service(t)
 	w := &world{db: db, catalog: catalog.NewStore(pool), ledger: ledger.NewStore(pool)}
 	w.apply(t, config)

@@ -1,0 +1,93 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A PastQuery asks for the entries of a meter up to an instant, the newest first.
+type PastQuery struct {
+	TenantID  int64
+	Meter     string
+	SubjectID int64     // 0 for the whole tenant; -1 for a subject that has no entry
+	At        time.Time // the newest instant
+	BeforeSeq int64     // only entries before this one
+	Limit     int
+}
+
+// A Past is what the newest entries of a meter say.
+type Past struct {
+	Entries []PastEntry
+	UsedAt  time.Time // the newest entry that used units, also one behind Entries; zero if none
+}
+
+// A PastEntry is what a limit's state follows from.
+type PastEntry struct {
+	Seq           int64
+	At            time.Time
+	SubjectID     int64
+	Units         int64
+	Total         int64 // running total of the tenant, or of the subject that was asked about
+	PlanVersionID int64
+	LimitsUsed    []int64
+}
+
+// index: entry_window, or entry_subject_window for a subject, backwards from the entry
+// through as many partitions as it takes; on the way to used_at, entries of cost 0 are
+// passed over. lock: none.
+const (
+	pastOfTenantSQL = `
+select e.seq, e.at, e.subject_id, e.units, e.total, e.plan_version_id, e.limits_used, (
+  select f.at
+  from quotad.entry f
+  where f.tenant_id = $1 and f.meter_id = (select m.meter_id from quotad.meter m where m.meter = $2)
+    and f.subject_id >= 0 and f.at <= $3 and f.seq < $4 and f.units > 0
+  order by f.at desc, f.seq desc
+  limit 1)
+from quotad.entry e
+where e.tenant_id = $1 and e.meter_id = (select m.meter_id from quotad.meter m where m.meter = $2)
+  and e.subject_id >= 0 and e.at <= $3 and e.seq < $4
+order by e.at desc, e.seq desc
+limit $5`
+	pastOfSubjectSQL = `
+select e.seq, e.at, e.subject_id, e.units, e.subject_total, e.plan_version_id, e.limits_used, (
+  select f.at
+  from quotad.entry f
+  where f.tenant_id = $1 and f.meter_id = (select m.meter_id from quotad.meter m where m.meter = $2)
+    and f.subject_id <> 0 and f.subject_id = $6 and f.at <= $3 and f.seq < $4 and f.units > 0
+  order by f.at desc, f.seq desc
+  limit 1)
+from quotad.entry e
+where e.tenant_id = $1 and e.meter_id = (select m.meter_id from quotad.meter m where m.meter = $2)
+  and e.subject_id <> 0 and e.subject_id = $6 and e.at <= $3 and e.seq < $4
+order by e.at desc, e.seq desc
+limit $5`
+)
+
+// Past returns the newest entries of a meter up to an instant.
+func (s *Store) Past(ctx context.Context, q PastQuery) (Past, error) {
+	sql, args := pastOfTenantSQL, []any{q.TenantID, q.Meter, q.At, q.BeforeSeq, q.Limit}
+	if q.SubjectID != 0 {
+		sql, args = pastOfSubjectSQL, append(args, q.SubjectID)
+	}
+	rows, err := s.db.Query(ctx, sql, args...)
+	if err != nil {
+		return Past{}, fmt.Errorf("read past entries: %w", err)
+	}
+	var past Past
+	past.Entries, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e PastEntry, err error) {
+		var usedAt *time.Time
+		err = row.Scan(&e.Seq, &e.At, &e.SubjectID, &e.Units, &e.Total, &e.PlanVersionID, &e.LimitsUsed, &usedAt)
+		if usedAt != nil {
+			past.UsedAt = *usedAt
+		}
+		return e, err
+	})
+	if err != nil {
+		return Past{}, fmt.Errorf("read past entries: %w", err)
+	}
+	return past, nil
+}

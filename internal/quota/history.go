@@ -1,0 +1,156 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
+)
+
+// LimitsAt returns how every limit of a tenant stood at an instant of the past, behind
+// everything decided up to and at it: the limits of the plan, and the status, that the
+// tenant had then. Everything follows from the ledger and the configuration's history,
+// nothing is kept for it. Its errors are [ledger.ErrNotFound] without such a tenant, and
+// an *[Error] for an instant that is to come or before the tenant was made.
+func (x *Reader) LimitsAt(ctx context.Context, tenant, subject string, at time.Time) (Decision, error) {
+	account, now, err := accountNow(ctx, x.db, tenant)
+	if err != nil {
+		return Decision{}, err
+	}
+	if at.After(now) {
+		return Decision{}, atFault("must not be in the future")
+	}
+	then, err := x.catalog.TenantAt(ctx, tenant, at)
+	if errors.Is(err, catalog.ErrNotFound) {
+		return Decision{}, atFault("must not be before the tenant was made")
+	}
+	if err != nil {
+		return Decision{}, err
+	}
+	plan, err := x.catalog.PlanAt(ctx, then.Plan, at)
+	if err != nil {
+		return Decision{}, err
+	}
+	meters, err := x.catalog.MetersByID(ctx, x.db) // also those that are removed since
+	if err != nil {
+		return Decision{}, err
+	}
+	cal, err := account.calendar()
+	if err != nil {
+		return Decision{}, err
+	}
+	b := newBook(compilePlan(plan, cal), catalog.NewSnapshot(0, slices.Collect(maps.Values(meters)), nil))
+	b.status, b.nowMicros, b.clockMicros = then.Status, at.UnixMicro(), at.UnixMicro()
+	approximate, err := x.fill(ctx, b, account.tenantID, subject)
+	if err != nil {
+		return Decision{}, err
+	}
+	decision := b.stand(tenant, subject)
+	for i := range decision.Limits {
+		l := &decision.Limits[i]
+		l.Approximate = approximate[l.Name] && l.Used > 0
+	}
+	return decision, nil
+}
+
+func atFault(rule string) *Error {
+	return &Error{Code: CodeInvalidRequest, Faults: []Fault{{"at", rule}}}
+}
+
+// fill brings into the book what its limits see at its instant, and returns the names of
+// those whose level is approximate.
+func (x *Reader) fill(ctx context.Context, b *book, tenantID int64, subject string) (approximate map[string]bool, err error) {
+	id, err := subjectID(ctx, x.db, tenantID, subject)
+	if err != nil {
+		return nil, err
+	}
+	f := filler{reader: x, book: b, versions: newVersions(x.catalog), tenantID: tenantID, subjectID: id, approximate: make(map[string]bool)}
+	for meter := range b.rules.byMeter {
+		if err := f.meter(ctx, meter, subject); err != nil {
+			return nil, err
+		}
+	}
+	return f.approximate, nil
+}
+
+// A filler fills the book of a past instant.
+type filler struct {
+	reader      *Reader
+	book        *book
+	versions    versions
+	tenantID    int64
+	subjectID   int64
+	approximate map[string]bool // by limit
+}
+
+// meter brings in the totals, the windows and the levels of one meter.
+func (f *filler) meter(ctx context.Context, meter, subject string) error {
+	pasts := make(map[meterKey]ledger.Past)
+	var windows, levels []limitKey
+	f.book.rules.needs(meter, subject, func(key meterKey) { pasts[key] = ledger.Past{} }, func(key limitKey) {
+		if key.limit.Algorithm.KeepsLevel() {
+			levels = append(levels, key)
+		} else {
+			windows = append(windows, key)
+		}
+	})
+	for key := range pasts {
+		q := ledger.PastQuery{TenantID: f.tenantID, Meter: meter, At: f.at(), BeforeSeq: math.MaxInt64, Limit: 1}
+		if key.subject != "" {
+			q.SubjectID = f.subjectID
+		}
+		if len(levels) > 0 {
+			q.Limit = replayEntries
+		}
+		past, err := f.reader.ledger.Past(ctx, q)
+		if err != nil {
+			return err
+		}
+		pasts[key] = past
+		f.book.totals[key] = pastTotal(past)
+	}
+	for _, key := range levels {
+		entries := pasts[meterKey{meter: meter, subject: key.subject}].Entries
+		kept, err := f.versions.replay(ctx, f.reader.db, entries, meter, key.limit.Name)
+		if err != nil {
+			return err
+		}
+		f.book.levels[key] = &kept.level
+		f.approximate[key.limit.Name] = kept.approximate
+	}
+	return f.windows(ctx, windows)
+}
+
+func (f *filler) at() time.Time { return time.UnixMicro(f.book.nowMicros).UTC() }
+
+func pastTotal(past ledger.Past) *total {
+	t := &total{}
+	if len(past.Entries) > 0 {
+		t.units = past.Entries[0].Total
+	}
+	if !past.UsedAt.IsZero() {
+		t.lastAtMicros = past.UsedAt.UnixMicro()
+	}
+	return t
+}
+
+// windows brings in the running totals at the edges of windows.
+func (f *filler) windows(ctx context.Context, windows []limitKey) error {
+	asked := make([]askedLimit, len(windows))
+	for i, key := range windows {
+		asked[i] = askedLimit{limit: key.limit, subjectID: scopedTo(key.limit, f.subjectID), beforeSeq: math.MaxInt64}
+	}
+	past, err := f.reader.past(ctx, f.tenantID, f.at(), asked)
+	if err != nil {
+		return err
+	}
+	for i, key := range windows {
+		f.book.before[key] = edgeTotals(past[i])
+	}
+	return nil
+}
