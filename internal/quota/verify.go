@@ -35,11 +35,15 @@ func NewVerifier(store *catalog.Store) *Verifier {
 // [ledger.ErrNotFound].
 func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string, progress func()) (ledger.Verification, error) {
 	replayed := make(map[levelKey]level)
-	result, err := ledger.VerifyTenant(ctx, db, tenant, catalog.GenesisHash(tenant), func(e *ledger.Entry) (string, error) {
-		if progress != nil {
-			progress()
-		}
-		return v.replay(ctx, db, replayed, e)
+	result, err := ledger.VerifyTenant(ctx, db, tenant, ledger.Checks{
+		Genesis: catalog.GenesisHash(tenant),
+		Rules:   func(e *ledger.Entry) (string, error) { return v.setRules(ctx, db, e) },
+		Visit: func(e *ledger.Entry) string {
+			if progress != nil {
+				progress()
+			}
+			return replay(v.rules[e.PlanVersionID], replayed, e)
+		},
 	})
 	if err != nil {
 		return result, fmt.Errorf("verify tenant %q: %w", tenant, err)
@@ -59,6 +63,22 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 		result.Findings = append(result.Findings, ledger.Finding{Tenant: tenant, Detail: detail})
 	}
 	return result, nil
+}
+
+// setRules tells an entry the plan version that it names, which stands once and not in
+// each entry's row. It returns what is wrong with that version, or "".
+func (v *Verifier) setRules(ctx context.Context, db ledger.Querier, e *ledger.Entry) (string, error) {
+	r, err := v.rulesOf(ctx, db, e.PlanVersionID)
+	switch {
+	case errors.Is(err, catalog.ErrUnreadable):
+		return fmt.Sprintf("names plan version %d: %s", e.PlanVersionID, err), nil
+	case err != nil:
+		return "", err
+	case r == nil:
+		return fmt.Sprintf("names plan version %d, which does not exist", e.PlanVersionID), nil
+	}
+	e.Plan, e.PlanVersion, e.SpecDigest = r.plan.Name, r.plan.Version, r.plan.SpecDigest
+	return "", nil
 }
 
 // rulesOf returns the rules of a plan version; nil if there is no such version.
@@ -84,21 +104,11 @@ type levelKey struct {
 	subjectID int64
 }
 
-// replay takes an entry from the levels, by the rules of the plan version it names. It
+// replay takes an entry from the levels, by the rules r of the plan version it names. It
 // returns what is wrong with the entry, or "".
-func (v *Verifier) replay(ctx context.Context, db ledger.Querier, levels map[levelKey]level, e *ledger.Entry) (string, error) {
-	r, err := v.rulesOf(ctx, db, e.PlanVersionID)
-	if errors.Is(err, catalog.ErrUnreadable) {
-		return fmt.Sprintf("names plan version %d: %s", e.PlanVersionID, err), nil
-	}
-	if err != nil {
-		return "", err
-	}
-	if r == nil {
-		return fmt.Sprintf("names plan version %d, which does not exist", e.PlanVersionID), nil
-	}
+func replay(r *rules, levels map[levelKey]level, e *ledger.Entry) string {
 	if wrong := overLimit(r, e); wrong != "" {
-		return wrong, nil
+		return wrong
 	}
 	for _, l := range r.byMeter[e.Meter] {
 		if e.Units == 0 || !l.Algorithm.KeepsLevel() {
@@ -117,7 +127,7 @@ func (v *Verifier) replay(ctx context.Context, db ledger.Querier, levels map[lev
 			State: l.rule.Take(view, e.Units), algorithm: l.Algorithm, plan: r.plan.Name, since: l.Since,
 		}
 	}
-	return "", nil
+	return ""
 }
 
 // overLimit holds an entry against the limits of its plan version, by what each had used
