@@ -139,7 +139,7 @@ var glossary = map[string]string{
 	"plan":          "The name of a plan.",
 	"plan_version":  "The version of the plan that it was decided under.",
 	"limits_used":   "What each limit of the plan version on this meter had used just before, in the plan's order.",
-	"hash":          "SHA-256 over the previous entry's hash and this entry: changing one breaks all after it.",
+	"hash":          "SHA-256 over the previous entry's hash, this entry and the rules it was decided under: changing one breaks all after it.",
 
 	// Denials.
 	"denials":             "The denials, the newest first.",

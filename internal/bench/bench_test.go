@@ -79,6 +79,23 @@ func TestTheBenchmarkRunsToItsEnd(t *testing.T) {
 	}
 }
 
+// A ledger that was written without deciding must be one that decisions could have left.
+func TestASeededLedgerVerifies(t *testing.T) {
+	t.Parallel()
+	said, err := os.Create(filepath.Join(t.TempDir(), "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	code := run(t.Context(), []string{
+		"--long", "--entries=2000", "--idle=500", "--rounds=1", "--time=50ms", "--warm=10ms", "--tenants=20", "--connections=2,3", "--verify",
+	}, streams{strings.NewReader(""), said, said})
+	if code != 0 {
+		text, _ := os.ReadFile(said.Name())
+		t.Fatalf("exit code %d:\n%s", code, text)
+	}
+}
+
 func TestTheTableIsAligned(t *testing.T) {
 	t.Parallel()
 	met := false

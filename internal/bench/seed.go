@@ -53,17 +53,16 @@ type seeding struct {
 	start time.Time
 	step  time.Duration
 
-	meterID   int32
-	versionID int64
-	batchID   uuid.UUID
-	ids       []int64
-	heads     [][32]byte
-	written   int64
+	plan    knownPlan
+	batchID uuid.UUID
+	ids     []int64
+	heads   [][32]byte
+	written int64
 }
 
 func (s *seeding) run(ctx context.Context) error {
 	s.batchID = uuid.New()
-	if err := s.book.admin.QueryRow(ctx, planSQL, meterName, planName).Scan(&s.meterID, &s.versionID); err != nil {
+	if err := s.plan.scan(s.book.admin.QueryRow(ctx, planSQL, meterName, planName)); err != nil {
 		return err
 	}
 	if err := s.lookUp(ctx); err != nil {
@@ -122,14 +121,14 @@ func (s *seeding) row() ([]any, error) {
 	}
 	e := ledger.Entry{
 		Tenant: s.names[i], Seq: seq, At: at, EffectiveAt: at, Kind: ledger.KindConsume, Meter: meterName,
-		Units: 1, Total: seq, RequestID: requestID, BatchID: s.batchID, PlanVersionID: s.versionID,
-		LimitsUsed: []int64{s.used(i, seq)},
+		Units: 1, Total: seq, RequestID: requestID, BatchID: s.batchID,
+		PlanVersionID: s.plan.versionID, SpecDigest: s.plan.specDigest, LimitsUsed: []int64{s.used(i, seq)},
 	}
 	e.Hash = e.ChainHash(s.heads[i])
 	s.heads[i] = e.Hash
 	s.written++
 	return []any{
-		s.ids[i], e.Seq, e.At, e.EffectiveAt, string(e.Kind), s.meterID, int64(0), e.Units, int64(0), e.Total, int64(0),
+		s.ids[i], e.Seq, e.At, e.EffectiveAt, string(e.Kind), s.plan.meterID, int64(0), e.Units, int64(0), e.Total, int64(0),
 		[16]byte(e.RequestID), [16]byte(e.BatchID), int64(0), e.PlanVersionID, e.LimitsUsed, nil, e.Hash[:],
 	}, nil
 }
@@ -152,6 +151,6 @@ func (s *seeding) finish(ctx context.Context) error {
 	if _, err := s.book.admin.Exec(ctx, advanceAccountsSQL, s.ids, seqs, lastAts, heads); err != nil {
 		return err
 	}
-	_, err := s.book.admin.Exec(ctx, seedTotalsSQL, s.ids, seqs, lastAts, heads, s.meterID)
+	_, err := s.book.admin.Exec(ctx, seedTotalsSQL, s.ids, seqs, lastAts, heads, s.plan.meterID)
 	return err
 }

@@ -10,12 +10,27 @@ import (
 // session of quotad would.
 const lockTimeoutSQL = `set lock_timeout = '30s'`
 
-// index: meter_unique, plan_pkey. lock: none.
+// index: meter_unique, plan_pkey, plan_version_pkey. lock: none.
 const planSQL = `
-select m.meter_id, p.plan_version_id
+select m.meter_id, p.plan_version_id, sha256(convert_to(v.spec::text, 'UTF8'))
 from quotad.meter m
 cross join quotad.plan p
+join quotad.plan_version v on v.plan_version_id = p.plan_version_id
 where m.meter = $1 and p.plan = $2`
+
+// knownPlan is what every entry says of the one meter and the one plan.
+type knownPlan struct {
+	meterID    int32
+	versionID  int64
+	specDigest [32]byte
+}
+
+func (p *knownPlan) scan(row pgx.Row) error {
+	digest := p.specDigest[:]
+	err := row.Scan(&p.meterID, &p.versionID, &digest)
+	copy(p.specDigest[:], digest)
+	return err
+}
 
 // index: account_tenant_unique. lock: the row, for update.
 const lockSQL = `

@@ -63,15 +63,14 @@ func runSQL(ctx context.Context, spec sqlSpec) (measurement, error) {
 type transactor struct {
 	session   *pg.Session
 	pipelined bool
-	meterID   int32
-	versionID int64
+	plan      knownPlan
 }
 
 // prepare reads what every decision needs and none changes.
 func (t *transactor) prepare(ctx context.Context) error {
 	var b pgx.Batch
 	b.Queue(lockTimeoutSQL)
-	b.Queue(planSQL, meterName, planName).QueryRow(func(row pgx.Row) error { return row.Scan(&t.meterID, &t.versionID) })
+	b.Queue(planSQL, meterName, planName).QueryRow(t.plan.scan)
 	if err := t.session.Send(ctx, &b, roundTripMax); err != nil {
 		return fmt.Errorf("read the plan: %w", err)
 	}
@@ -94,7 +93,7 @@ func (t *transactor) decide(ctx context.Context, tenant string) (allowed bool, e
 	var read pgx.Batch
 	var s standing
 	pg.Begin(&read)
-	queueStanding(&read, tenant, t.meterID, &s)
+	queueStanding(&read, tenant, t.plan.meterID, &s)
 	if err := t.send(ctx, &read); err != nil {
 		return false, fmt.Errorf("read the account: %w", err)
 	}
@@ -128,10 +127,10 @@ func (t *transactor) entry(tenant string, used int64, s *standing) (*ledger.Post
 	if err != nil {
 		return nil, err
 	}
-	p := &ledger.Posting{TenantID: s.tenantID, MeterID: t.meterID, Entry: ledger.Entry{
+	p := &ledger.Posting{TenantID: s.tenantID, MeterID: t.plan.meterID, Entry: ledger.Entry{
 		Tenant: tenant, Seq: s.seq + 1, At: s.at, EffectiveAt: s.at, Kind: ledger.KindConsume, Meter: meterName,
 		Units: 1, Total: s.units + 1, RequestID: requestID, BatchID: uuid.New(),
-		PlanVersionID: t.versionID, LimitsUsed: []int64{used},
+		PlanVersionID: t.plan.versionID, SpecDigest: t.plan.specDigest, LimitsUsed: []int64{used},
 	}}
 	p.Hash = p.ChainHash(s.head)
 	return p, nil

@@ -34,7 +34,8 @@ type Entry struct {
 	PlanVersionID int64
 	Plan          string
 	PlanVersion   int32
-	LimitsUsed    []int64 // what each limit of the plan version on the meter had used before
+	SpecDigest    [32]byte // of the plan version's rules: SHA-256 of plan_version.spec::text; zero when read from a store
+	LimitsUsed    []int64  // what each limit of the plan version on the meter had used before
 	Dims          map[string]string
 	SubjectDigest []byte // SHA-256(salt, subject); nil for none
 	DimsDigest    []byte // SHA-256(salt, dims); nil for none
@@ -48,7 +49,9 @@ const canonicalVersion = "quotad/entry/v1"
 // else: every field of fixed order, each as a 4-byte big-endian length and its bytes.
 // Integers are 8 bytes big-endian, instants microseconds since the Unix epoch. The
 // tenant is covered through the chain's first hash, the text of subject and dims
-// through their digests, and plan and its version through the version's id.
+// through their digests, and plan and its version through the version's id. The rules
+// that an entry was decided under are covered by their digest: they are stored once and
+// not in each entry, and the id alone would stay right when somebody changes them.
 func (e *Entry) appendCanonical(b []byte) []byte {
 	b = appendField(b, canonicalVersion)
 	b = appendInt(b, e.Seq)
@@ -65,6 +68,7 @@ func (e *Entry) appendCanonical(b []byte) []byte {
 	b = appendField(b, e.BatchID[:])
 	b = appendInt(b, e.RefSeq)
 	b = appendInt(b, e.PlanVersionID)
+	b = appendField(b, e.SpecDigest[:])
 	b = binary.BigEndian.AppendUint32(b, uint32(8*len(e.LimitsUsed)))
 	for _, used := range e.LimitsUsed {
 		b = binary.BigEndian.AppendUint64(b, uint64(used))
@@ -82,9 +86,13 @@ func appendInt(b []byte, v int64) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(v))
 }
 
+// chainBytesMax holds a hash and the canonical bytes of an entry with the longest
+// meter's name and 16 limits on it, which are 518, so that hashing one allocates nothing.
+const chainBytesMax = 576
+
 // ChainHash returns SHA-256(previous ‖ canonical bytes of e).
 func (e *Entry) ChainHash(previous [32]byte) [32]byte {
-	var buffer [512]byte
+	var buffer [chainBytesMax]byte
 	b := append(buffer[:0], previous[:]...)
 	return sha256.Sum256(e.appendCanonical(b))
 }

@@ -227,8 +227,7 @@ func TestWhatWasWrittenVerifies(t *testing.T) {
 	w.filled(t)
 	w.journal(t, "fresh")
 	for tenant, entries := range map[string]int64{"acme": 60, "globex": 30, "fresh": 0} {
-		visit := func(*Entry) (string, error) { return "", nil }
-		v, err := VerifyTenant(t.Context(), w.db.Owner(t), tenant, genesis(tenant), visit)
+		v, err := VerifyTenant(t.Context(), w.db.Owner(t), tenant, w.checks(tenant))
 		if err != nil || len(v.Findings) > 0 || v.Entries != entries {
 			t.Errorf("verifying %s: %+v, %v, want %d entries and no finding", tenant, v, err, entries)
 		}
@@ -236,6 +235,59 @@ func TestWhatWasWrittenVerifies(t *testing.T) {
 	heads, err := w.store.Heads(t.Context(), "acme", 10)
 	if diff := cmp.Diff([]Head{{"fresh", 0}, {"globex", 30}}, heads); err != nil || diff != "" {
 		t.Errorf("Heads: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// Verifying ends at the first entry that a check is against, and says what it says.
+func TestWhatACheckSaysIsTheFinding(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.filled(t)
+	failed := errors.New("the rules cannot be read")
+	for _, c := range []struct {
+		name    string
+		change  func(*Checks)
+		entries int64 // that follow
+		seq     int64
+		want    string
+		err     error
+	}{
+		{"other rules", func(c *Checks) {
+			c.Rules = func(e *Entry) (string, error) {
+				e.Plan, e.PlanVersion, e.SpecDigest = "pro", 3, w.specDigest
+				if e.Seq >= 7 {
+					e.SpecDigest[31]++
+				}
+				return "", nil
+			}
+		}, 6, 7, "does not match its hash: it, what stood before it, or the rules of plan pro version 3 were changed", nil},
+		{"no rules", func(c *Checks) {
+			c.Rules = func(*Entry) (string, error) { return "has no rules", nil }
+		}, 0, 1, "has no rules", nil},
+		{"rules that cannot be read", func(c *Checks) {
+			c.Rules = func(*Entry) (string, error) { return "", failed }
+		}, 0, 0, "", failed},
+		{"a visit", func(c *Checks) {
+			c.Visit = func(e *Entry) string {
+				if e.Seq == 4 {
+					return "is not liked"
+				}
+				return ""
+			}
+		}, 4, 4, "is not liked", nil},
+	} {
+		checks := w.checks("acme")
+		c.change(&checks)
+		v, err := VerifyTenant(t.Context(), w.db.Owner(t), "acme", checks)
+		if !errors.Is(err, c.err) {
+			t.Errorf("%s: error %v, want %v", c.name, err, c.err)
+		}
+		if c.err != nil {
+			continue
+		}
+		if diff := cmp.Diff([]Finding{{"acme", c.seq, c.want}}, v.Findings); diff != "" || v.Entries != c.entries {
+			t.Errorf("%s: %d entries follow, want %d; findings (-want +got):\n%s", c.name, v.Entries, c.entries, diff)
+		}
 	}
 }
 

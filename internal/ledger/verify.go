@@ -33,20 +33,30 @@ type Verification struct {
 	Findings []Finding // none when everything follows; the first bad entry first
 }
 
-// VerifyTenant recomputes the chain of a tenant from its first hash, genesis, and checks
-// numbering, instants, running totals, digests and counters against the entries. It
-// reads db, which should be one repeatable-read transaction, and changes nothing. It
-// stops following the chain at the first entry that does not follow, which is then the
-// first finding; visit is called for each entry up to there, and what it says is wrong
-// with one is a finding too. An unknown tenant is [ErrNotFound].
-func VerifyTenant(
-	ctx context.Context, db Querier, tenant string, genesis [32]byte, visit func(*Entry) (wrong string, err error),
-) (Verification, error) {
+// Checks are what verifying a tenant takes from those who know its plans.
+type Checks struct {
+	Genesis [32]byte // the chain's first hash
+
+	// Rules sets Plan, PlanVersion and SpecDigest of an entry, by the plan version that
+	// it names. It returns what is wrong with that version, or "".
+	Rules func(*Entry) (wrong string, err error)
+
+	// Visit is called for each entry that follows, in order. It returns what else is
+	// wrong with it, or "".
+	Visit func(*Entry) (wrong string)
+}
+
+// VerifyTenant recomputes the chain of a tenant and checks numbering, instants, rules,
+// running totals, digests and counters against the entries. It reads db, which should
+// be one repeatable-read transaction, and changes nothing. It stops following the chain
+// at the first entry that does not follow, or with which a check finds something wrong:
+// that is then the first finding. An unknown tenant is [ErrNotFound].
+func VerifyTenant(ctx context.Context, db Querier, tenant string, checks Checks) (Verification, error) {
 	account, err := storedAccount(ctx, db, tenant)
 	if err != nil {
 		return Verification{}, err
 	}
-	v := &verifier{account: account, hash: genesis, totals: make(map[totalKey]Total)}
+	v := &verifier{checks: checks, account: account, hash: checks.Genesis, totals: make(map[totalKey]Total)}
 	for v.broken == nil {
 		entries, err := storedEntries(ctx, db, account, &v.last)
 		if err != nil {
@@ -56,15 +66,11 @@ func VerifyTenant(
 			break
 		}
 		for i := range entries {
-			if v.broken = v.follow(&entries[i]); v.broken != nil {
-				break
-			}
-			wrong, err := visit(&entries[i].Entry)
+			v.broken, err = v.follow(&entries[i])
 			if err != nil {
 				return Verification{}, err
 			}
-			if wrong != "" {
-				v.broken = v.finding(entries[i].Seq, "%s", wrong)
+			if v.broken != nil {
 				break
 			}
 		}
@@ -87,6 +93,7 @@ func VerifyTenant(
 
 // verifier follows one tenant's chain.
 type verifier struct {
+	checks   Checks
 	account  *Account
 	last     Entry    // the newest good one; zero before the first
 	hash     [32]byte // of last, or genesis
@@ -100,8 +107,36 @@ func (v *verifier) finding(seq int64, format string, args ...any) *Finding {
 	return &Finding{Tenant: v.account.Tenant, Seq: seq, Detail: fmt.Sprintf(format, args...)}
 }
 
-// follow checks that e follows from what came before it.
-func (v *verifier) follow(e *storedEntry) *Finding {
+// follow checks that e follows from what came before it, and goes on to it.
+func (v *verifier) follow(e *storedEntry) (*Finding, error) {
+	if fault := v.order(e); fault != nil {
+		return fault, nil
+	}
+	if wrong, err := v.checks.Rules(&e.Entry); err != nil {
+		return nil, err
+	} else if wrong != "" {
+		return v.finding(e.Seq, "%s", wrong), nil
+	}
+	if e.ChainHash(v.hash) != e.Hash {
+		return v.finding(e.Seq, "does not match its hash: it, what stood before it, or the rules of plan %s version %d were changed",
+			e.Plan, e.PlanVersion), nil
+	}
+	if fault := v.digests(e); fault != nil {
+		return fault, nil
+	}
+	if fault := v.running(e); fault != nil {
+		return fault, nil
+	}
+	v.last, v.hash = e.Entry, e.Hash
+	v.entries++
+	if wrong := v.checks.Visit(&e.Entry); wrong != "" {
+		return v.finding(e.Seq, "%s", wrong), nil
+	}
+	return nil, nil
+}
+
+// order checks the number of e and its instant.
+func (v *verifier) order(e *storedEntry) *Finding {
 	next := v.last.Seq + 1
 	switch {
 	case e.Seq > next:
@@ -110,17 +145,7 @@ func (v *verifier) follow(e *storedEntry) *Finding {
 		return v.finding(e.Seq, "stands twice")
 	case e.At.Before(v.last.At):
 		return v.finding(e.Seq, "is dated before the entry in front of it")
-	case e.ChainHash(v.hash) != e.Hash:
-		return v.finding(e.Seq, "does not match its hash: it, or what stood before it, was changed")
 	}
-	if fault := v.digests(e); fault != nil {
-		return fault
-	}
-	if fault := v.running(e); fault != nil {
-		return fault
-	}
-	v.last, v.hash = e.Entry, e.Hash
-	v.entries++
 	return nil
 }
 

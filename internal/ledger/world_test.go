@@ -25,11 +25,12 @@ var (
 
 // world is a database with meters and a plan, and a session that writes entries to it.
 type world struct {
-	db        *pgtest.DB
-	store     *Store
-	session   *pg.Session
-	meters    map[string]int32
-	versionID int64
+	db         *pgtest.DB
+	store      *Store
+	session    *pg.Session
+	meters     map[string]int32
+	versionID  int64
+	specDigest [32]byte
 }
 
 func newWorld(t testing.TB) *world {
@@ -48,8 +49,10 @@ func newWorld(t testing.TB) *world {
 		}
 		w.meters[meter] = id
 	}
+	const spec = `{"limits": []}`
+	w.specDigest = sha256.Sum256([]byte(spec))
 	err := owner.QueryRow(t.Context(), `insert into quotad.plan_version (plan, version, spec, created_by)
-		values ('pro', 3, '{"limits": []}', 'test') returning plan_version_id`).Scan(&w.versionID)
+		values ('pro', 3, $1, 'test') returning plan_version_id`, spec).Scan(&w.versionID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +108,18 @@ func (w *world) journal(t testing.TB, tenant string) *journal {
 	return j
 }
 
+// checks know the one plan version and dislike nothing.
+func (w *world) checks(tenant string) Checks {
+	return Checks{
+		Genesis: genesis(tenant),
+		Rules: func(e *Entry) (string, error) {
+			e.Plan, e.PlanVersion, e.SpecDigest = "pro", 3, w.specDigest
+			return "", nil
+		},
+		Visit: func(*Entry) string { return "" },
+	}
+}
+
 func genesis(tenant string) [32]byte { return sha256.Sum256([]byte(tenant)) }
 
 // A draft is what a test says of an entry; the rest follows from what came before.
@@ -158,7 +173,7 @@ func (j *journal) posting(write *Write, d draft) Posting {
 		Entry: Entry{
 			Tenant: j.account.Tenant, Seq: j.account.Seq + 1, At: d.at, EffectiveAt: d.at, Kind: KindConsume, Meter: d.meter,
 			Subject: d.subject, SubjectID: subject.SubjectID, Units: d.units, RequestID: uuid.New(),
-			PlanVersionID: j.world.versionID, Plan: "pro", PlanVersion: 3, LimitsUsed: []int64{j.account.Seq, 5},
+			PlanVersionID: j.world.versionID, Plan: "pro", PlanVersion: 3, SpecDigest: j.world.specDigest, LimitsUsed: []int64{j.account.Seq, 5},
 			Dims: d.dims, SubjectDigest: subject.Digest,
 		},
 		TenantID: j.account.TenantID, MeterID: j.world.meters[d.meter],
@@ -193,6 +208,7 @@ func (j *journal) entries() []Entry {
 	entries := make([]Entry, len(j.postings))
 	for i, p := range j.postings {
 		entries[i] = p.Entry
+		entries[i].SpecDigest = [32]byte{} // only verifying needs it
 	}
 	return entries
 }

@@ -33,11 +33,15 @@ func NewVerifier(store *catalog.Store) *Verifier {
 // [ledger.ErrNotFound].
 func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string, progress func()) (ledger.Verification, error) {
 	replayed := make(map[levelKey]level)
-	result, err := ledger.VerifyTenant(ctx, db, tenant, catalog.GenesisHash(tenant), func(e *ledger.Entry) (string, error) {
-		if progress != nil {
-			progress()
-		}
-		return v.replay(ctx, db, replayed, e)
+	result, err := ledger.VerifyTenant(ctx, db, tenant, ledger.Checks{
+		Genesis: catalog.GenesisHash(tenant),
+		Rules:   func(e *ledger.Entry) (string, error) { return v.setRules(ctx, db, e) },
+		Visit: func(e *ledger.Entry) string {
+			if progress != nil {
+				progress()
+			}
+			return replay(v.byID[e.PlanVersionID], replayed, e)
+		},
 	})
 	if err != nil {
 		return result, fmt.Errorf("verify tenant %q: %w", tenant, err)
@@ -59,27 +63,33 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 	return result, nil
 }
 
+// setRules tells an entry the plan version that it names, which stands once and not in
+// each entry's row. It returns what is wrong with that version, or "".
+func (v *Verifier) setRules(ctx context.Context, db ledger.Querier, e *ledger.Entry) (string, error) {
+	r, err := v.rulesOf(ctx, db, e.PlanVersionID)
+	switch {
+	case errors.Is(err, catalog.ErrUnreadable):
+		return fmt.Sprintf("names plan version %d: %s", e.PlanVersionID, err), nil
+	case err != nil:
+		return "", err
+	case r == nil:
+		return fmt.Sprintf("names plan version %d, which does not exist", e.PlanVersionID), nil
+	}
+	e.Plan, e.PlanVersion, e.SpecDigest = r.plan.Name, r.plan.Version, r.plan.SpecDigest
+	return "", nil
+}
+
 // levelKey names a kept level as its table does.
 type levelKey struct {
 	limit     string
 	subjectID int64
 }
 
-// replay takes an entry from the levels, by the rules of the plan version it names. It
+// replay takes an entry from the levels, by the rules r of the plan version it names. It
 // returns what is wrong with the entry, or "".
-func (v *Verifier) replay(ctx context.Context, db ledger.Querier, levels map[levelKey]level, e *ledger.Entry) (string, error) {
-	r, err := v.rulesOf(ctx, db, e.PlanVersionID)
-	if errors.Is(err, catalog.ErrUnreadable) {
-		return fmt.Sprintf("names plan version %d: %s", e.PlanVersionID, err), nil
-	}
-	if err != nil {
-		return "", err
-	}
-	if r == nil {
-		return fmt.Sprintf("names plan version %d, which does not exist", e.PlanVersionID), nil
-	}
+func replay(r *rules, levels map[levelKey]level, e *ledger.Entry) string {
 	if wrong := overLimit(r, e); wrong != "" {
-		return wrong, nil
+		return wrong
 	}
 	for _, l := range r.byMeter[e.Meter] {
 		if !l.Algorithm.KeepsLevel() {
@@ -94,7 +104,7 @@ func (v *Verifier) replay(ctx context.Context, db ledger.Querier, levels map[lev
 			levels[key] = have
 		}
 	}
-	return "", nil
+	return ""
 }
 
 // overLimit holds an entry against the limits of its plan version, by what each had used
