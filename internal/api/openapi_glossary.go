@@ -175,7 +175,7 @@ var glossary = map[string]string{
 	"consistent":            "Whether everything counted again is what was said then.",
 	"text":                  "The same in words.",
 	"fits":                  "Whether used + held + cost is at most the limit.",
-	"counted":               "What the entries before it had used, counted again; absent where it cannot be.",
+	"counted":               "What the entries before it had used, counted again; absent for a level that was not full within the thousand entries before: they tell it only to a unit.",
 	"total_before":          "The meter's running total just before the request.",
 	"edges":                 "The instants from which the window counts, and the running total just before each: the difference was used.",
 	"EdgeExplain.total":     "The running total just before that instant.",
