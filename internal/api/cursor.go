@@ -52,7 +52,7 @@ func decodeCursor(list [cursorDigestBytes]byte, cursor string) (place []byte, ok
 	return b[head:], true
 }
 
-// encodeSeqCursor makes the cursor of the list of entries after seq.
+// encodeSeqCursor makes the cursor of a list behind its item seq, an entry or a subject.
 func encodeSeqCursor(list [cursorDigestBytes]byte, seq int64) string {
 	return encodeCursor(list, binary.BigEndian.AppendUint64(nil, uint64(seq)))
 }

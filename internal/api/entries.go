@@ -86,10 +86,7 @@ func (h *Handler) entries(c *call) error {
 	if err != nil {
 		return err
 	}
-	page := entriesPage{Entries: make([]entryBody, len(read.Entries))}
-	for i := range read.Entries {
-		page.Entries[i] = newEntryBody(&read.Entries[i])
-	}
+	page := entriesPage{Entries: mapped(read.Entries, func(e ledger.Entry) entryBody { return newEntryBody(&e) })}
 	if read.NextSeq > 0 {
 		page.NextCursor = encodeSeqCursor(digest, read.NextSeq)
 	}
@@ -141,13 +138,7 @@ func (c *call) entryQuery() (entryListQuery, [cursorDigestBytes]byte, error) {
 	}
 	list = listDigest("entries", q.Tenant, q.Meter, q.Subject, string(q.Kind), q.Plan, q.RequestID.String(),
 		stamp(q.From), stamp(q.To), strconv.FormatBool(q.Descending))
-	if f.values.Has("cursor") {
-		seq, ok := decodeSeqCursor(list, f.values.Get("cursor"))
-		if !ok {
-			f.fault("cursor", cursorRule)
-		}
-		q.AfterSeq = seq
-	}
+	q.AfterSeq = f.seqCursor(list)
 	return q, list, f.problem()
 }
 

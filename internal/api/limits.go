@@ -1,10 +1,9 @@
 package api
 
 import (
-	"errors"
+	"context"
 	"net/http"
 
-	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -24,13 +23,12 @@ func (h *Handler) limits(c *call) error {
 	if at.IsZero() {
 		decision, err = h.Engine.Limits(c.r.Context(), c.tenant, subject)
 	} else {
-		decision, err = h.Reader.LimitsAt(c.r.Context(), c.tenant, subject, at)
+		ctx, cancel := context.WithTimeout(c.r.Context(), readTimeout)
+		defer cancel()
+		decision, err = h.Reader.LimitsAt(ctx, c.tenant, subject, at)
 	}
-	switch {
-	case errors.Is(err, ledger.ErrNotFound):
-		return &problem{code: codeTenantNotFound, cause: err}
-	case err != nil:
-		return err
+	if err != nil {
+		return ledgerTenantNotFound(err)
 	}
 	b := appendText(append(c.out[:0], `{"tenant":`...), decision.Tenant)
 	if decision.Subject != "" {

@@ -135,6 +135,18 @@ func (f *filter) cursor(list [cursorDigestBytes]byte) []byte {
 	return place
 }
 
+// seqCursor returns the number that the list goes on behind; 0 at its beginning.
+func (f *filter) seqCursor(list [cursorDigestBytes]byte) int64 {
+	if !f.values.Has("cursor") {
+		return 0
+	}
+	seq, ok := decodeSeqCursor(list, f.values.Get("cursor"))
+	if !ok {
+		f.fault("cursor", cursorRule)
+	}
+	return seq
+}
+
 // pageSize returns the parameter limit.
 func (f *filter) pageSize() int {
 	if !f.values.Has("limit") {

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/binary"
 	"errors"
 	"net/http"
 	"time"
@@ -66,7 +65,7 @@ func (h *Handler) usage(c *call) error {
 		Series: mapped(usage.Series, newUsageSeriesBody),
 	}
 	if usage.NextSubject > 0 {
-		body.NextCursor = encodeCursor(list, binary.BigEndian.AppendUint64(nil, uint64(usage.NextSubject)))
+		body.NextCursor = encodeSeqCursor(list, usage.NextSubject)
 	}
 	return c.json(http.StatusOK, body)
 }
@@ -110,11 +109,7 @@ func (c *call) usageQuery() (quota.UsageQuery, [cursorDigestBytes]byte, error) {
 	}
 	q.From, q.To = f.span()
 	list = listDigest("usage", q.Tenant, q.Meter, string(q.Bucket), q.Zone, stamp(q.From), stamp(q.To))
-	if place := f.cursor(list); len(place) == 8 {
-		q.AfterSubject = int64(binary.BigEndian.Uint64(place))
-	} else if place != nil {
-		f.fault("cursor", cursorRule)
-	}
+	q.AfterSubject = f.seqCursor(list)
 	return q, list, f.problem()
 }
 

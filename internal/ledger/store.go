@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -94,13 +93,6 @@ func (s *Store) tenantID(ctx context.Context, tenant string) (int64, error) {
 		return 0, ErrNotFound
 	}
 	return id, err
-}
-
-func orNull(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
 
 func scanEntry(tenant string) pgx.RowToFunc[Entry] {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/pg"
 )
 
 // A BeforeQuery asks what the running total of a meter was just before an entry, or, with
@@ -78,7 +80,7 @@ func (s *Store) TotalsBefore(ctx context.Context, queries []BeforeQuery) ([]Befo
 	meters, ats, edges := make([]string, size), make([]time.Time, size), make([]*time.Time, size)
 	for i, q := range queries {
 		n[i], tenantIDs[i], subjectIDs[i], seqs[i] = int32(i), q.TenantID, q.SubjectID, q.BeforeSeq
-		meters[i], ats[i], edges[i] = q.Meter, q.At, orNull(q.Edge)
+		meters[i], ats[i], edges[i] = q.Meter, q.At, pg.OrNull(q.Edge)
 	}
 	rows, err := s.db.Query(ctx, totalsBeforeSQL, n, tenantIDs, meters, subjectIDs, ats, seqs, edges)
 	if err != nil {

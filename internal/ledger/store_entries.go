@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/pg"
 )
 
 // Bounds of one page of entries. A filter may let little through, so what a page looks
@@ -117,7 +119,7 @@ func (s *Store) EntryList(ctx context.Context, q EntryQuery) (*EntryList, error)
 		return nil, fmt.Errorf("read entries: limit must be 1 to %d", EntriesMax)
 	}
 	// Planned anew, like the pages: a plan for any tenant does not know which ends are given.
-	rows, err := s.db.Query(ctx, entryListSQL, pgx.QueryExecModeCacheDescribe, q.Tenant, orNull(q.From), orNull(q.To))
+	rows, err := s.db.Query(ctx, entryListSQL, pgx.QueryExecModeCacheDescribe, q.Tenant, pg.OrNull(q.From), pg.OrNull(q.To))
 	if err != nil {
 		return nil, fmt.Errorf("read entries: %w", err)
 	}
@@ -235,7 +237,7 @@ func (l *EntryList) read(ctx context.Context, from, to int64, most int) ([]Entry
 	// Planned anew for each page: a plan for any tenant would sort all entries of a large
 	// one, because the usual tenant has fewer than a page.
 	rows, err := l.store.db.Query(ctx, sql, pgx.QueryExecModeCacheDescribe, l.tenantID, from, to,
-		q.Meter, q.Subject, string(q.Kind), q.Plan, requestID, orNull(q.From), orNull(q.To), most)
+		q.Meter, q.Subject, string(q.Kind), q.Plan, requestID, pg.OrNull(q.From), pg.OrNull(q.To), most)
 	if err != nil {
 		return nil, err
 	}

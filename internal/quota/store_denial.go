@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/quotad/quotad/internal/ledger"
+	"github.com/quotad/quotad/internal/pg"
 )
 
 // index: denial_count_pkey. lock: the rows, in the order of the key, which is the same
@@ -222,8 +223,8 @@ func (s *DenialStore) Denials(ctx context.Context, q DenialQuery) ([]Denial, err
 	if q.RequestID != uuid.Nil {
 		requestID = &q.RequestID
 	}
-	rows, err := s.db.Query(ctx, denialsSQL, q.Tenant, orNull(q.BeforeAt), q.BeforeID, requestID, q.Meter, q.Subject,
-		q.LimitName, string(q.Reason), orNull(q.From), orNull(q.To), q.Limit)
+	rows, err := s.db.Query(ctx, denialsSQL, q.Tenant, pg.OrNull(q.BeforeAt), q.BeforeID, requestID, q.Meter, q.Subject,
+		q.LimitName, string(q.Reason), pg.OrNull(q.From), pg.OrNull(q.To), q.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("read denials: %w", err)
 	}
@@ -300,8 +301,8 @@ func (s *DenialStore) Counts(ctx context.Context, q DenialCountQuery) ([]DenialC
 	if q.After != nil {
 		after = *q.After
 	}
-	rows, err := s.db.Query(ctx, denialCountsSQL, q.Tenant, orNull(after.Minute), after.LimitName, string(after.Reason),
-		q.AllLimits, q.LimitName, string(q.Reason), orNull(q.From), orNull(q.To), q.Limit)
+	rows, err := s.db.Query(ctx, denialCountsSQL, q.Tenant, pg.OrNull(after.Minute), after.LimitName, string(after.Reason),
+		q.AllLimits, q.LimitName, string(q.Reason), pg.OrNull(q.From), pg.OrNull(q.To), q.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("count denials: %w", err)
 	}
@@ -315,11 +316,4 @@ func (s *DenialStore) Counts(ctx context.Context, q DenialCountQuery) ([]DenialC
 		return nil, fmt.Errorf("count denials: %w", err)
 	}
 	return counts, nil
-}
-
-func orNull(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
