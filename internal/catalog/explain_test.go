@@ -31,6 +31,7 @@ func TestStatementsHaveTheIndexTheirCommentNames(t *testing.T) {
 		{stateTenantsSQL, []any{[]string{"t"}}, []string{"account_tenant_unique"}},
 		{lockAccountsSQL, []any{[]int64{1}}, []string{"account_pkey"}},
 		{calendarsSQL, []any{[]int64{1}}, []string{"account_pkey"}},
+		{planAtSQL, []any{"p", time.Unix(1_800_000_000, 0)}, []string{"plan_version_unique"}},
 		{plansUsedSQL, []any{[]string{"p"}}, []string{"account_plan"}},
 	} {
 		plan := explain(t, conn, test.sql, test.args...)
@@ -97,4 +98,29 @@ func explain(t *testing.T, conn *pgxpool.Pool, sql string, args ...any) string {
 		t.Fatalf("explain %s: %v", sql, err)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// A tenant of the past is one descent, however many changes there were, of it and of
+// others.
+func TestATenantOfThePastIsOneDescent(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	db.Exec(t, `insert into quotad.config_change (changed_at, changed_by, object, name, after)
+		select '2026-01-01'::timestamptz + n * interval '1 minute', 'test', 'tenant', 't' || n % 500 * (n % 3), '{}'
+		from generate_series(1, 10000) n`)
+	db.Exec(t, "analyze quotad.config_change")
+	conn, err := db.Service(t).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		pgtest.RunSQL(t, conn, "set plan_cache_mode = "+mode)
+		for _, name := range []string{"t0", "t7", "nobody"} {
+			plan := pgtest.Explain(t, conn, tenantAtSQL, "'"+name+"'", "'2026-01-03'")
+			if got := plan.Buffers(); got > 12 {
+				t.Errorf("%s, %s: %d buffers:\n%v", name, mode, got, plan)
+			}
+		}
+	}
 }

@@ -27,10 +27,11 @@ func IDRule(id string) string {
 	case id == "." || id == "..":
 		return "must not be . or .."
 	}
-	return textRule(id)
+	return CharactersRule(id)
 }
 
-func textRule(text string) string {
+// CharactersRule returns the rule of any text that text breaks, however long, or "".
+func CharactersRule(text string) string {
 	if !utf8.ValidString(text) {
 		return "must be valid UTF-8"
 	}
@@ -49,5 +50,5 @@ func shortTextRule(text string, bytesMax int) string {
 	if text == "" || len(text) > bytesMax {
 		return fmt.Sprintf("must be 1 to %d bytes long", bytesMax)
 	}
-	return textRule(text)
+	return CharactersRule(text)
 }

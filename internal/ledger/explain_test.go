@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,76 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/quotad/quotad/internal/pgtest"
 )
-
-// planNode is one step of a plan as EXPLAIN prints it.
-type planNode struct {
-	Type     string     `json:"Node Type"`
-	Relation string     `json:"Relation Name"`
-	Index    string     `json:"Index Name"`
-	Cond     string     `json:"Index Cond"`
-	Filter   string     `json:"Filter"`
-	Loops    int64      `json:"Actual Loops"`
-	Rows     int64      `json:"Actual Rows"` // per loop
-	Dropped  int64      `json:"Rows Removed by Filter"`
-	Hit      int64      `json:"Shared Hit Blocks"`
-	Read     int64      `json:"Shared Read Blocks"`
-	Plans    []planNode `json:"Plans"`
-}
-
-// all returns the node and everything below it.
-func (n planNode) all() []planNode {
-	nodes := []planNode{n}
-	for _, child := range n.Plans {
-		nodes = append(nodes, child.all()...)
-	}
-	return nodes
-}
-
-// String is the tree, for messages.
-func (n planNode) String() string {
-	text, _ := json.MarshalIndent(n, "", " ")
-	return string(text)
-}
-
-// explain returns the plan of sql in session, run with literal arguments and rolled
-// back: the generic plan, as every run but the first few of a hot statement has it.
-func explain(t *testing.T, session Querier, sql string, literals ...string) planNode {
-	t.Helper()
-	run(t, session, "prepare explained as "+sql)
-	defer run(t, session, "deallocate explained")
-	return explainPrepared(t, session, "explained", literals...)
-}
-
-func explainPrepared(t *testing.T, session Querier, name string, literals ...string) planNode {
-	t.Helper()
-	run(t, session, "begin")
-	defer run(t, session, "rollback")
-	text := run(t, session, "explain (analyze, buffers, format json) execute "+name+"("+strings.Join(literals, ", ")+")")
-	var plans []struct{ Plan planNode }
-	if err := json.Unmarshal([]byte(text), &plans); err != nil {
-		t.Fatal(err)
-	}
-	return plans[0].Plan
-}
-
-// run runs one statement in session and returns the text it ends in, if any.
-func run(t *testing.T, session Querier, sql string) (text string) {
-	t.Helper()
-	rows, err := session.Query(t.Context(), sql, pgx.QueryExecModeExec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for rows.Next() {
-		if err := rows.Scan(&text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return text
-}
 
 // indexes returns the index of the whole table by the name of each partition's, or of
 // the index itself.
@@ -203,8 +135,8 @@ func TestHotStatementsAreDescentsOfTheirIndexes(t *testing.T) {
 	w.journal(t, "first").write(t, draft{at: march, meter: "calls", subject: "user-1", units: 1})
 	w.db.Exec(t, "analyze") // says that a scan of each table is one page
 	for _, c := range hotStatements(0, 0) {
-		run(t, w.session, "prepare "+c.name+" as "+c.sql)
-		run(t, w.session, "explain execute "+c.name+"("+strings.Join(c.literals, ", ")+")") // makes the plan
+		pgtest.RunSQL(t, w.session, "prepare "+c.name+" as "+c.sql)
+		pgtest.RunSQL(t, w.session, "explain execute "+c.name+"("+strings.Join(c.literals, ", ")+")") // makes the plan
 	}
 	busy := w.fill(t)
 	for _, analyzed := range []bool{false, true} {
@@ -212,16 +144,16 @@ func TestHotStatementsAreDescentsOfTheirIndexes(t *testing.T) {
 			w.db.Exec(t, "analyze")
 		}
 		for _, c := range hotStatements(busy, w.meters["calls"]) {
-			w.checkDescents(t, c, explainPrepared(t, w.session, c.name, c.literals...))
+			w.checkDescents(t, c, pgtest.ExplainPrepared(t, w.session, c.name, c.literals...))
 		}
 	}
 }
 
-func (w *world) checkDescents(t *testing.T, c hotStatement, plan planNode) {
+func (w *world) checkDescents(t *testing.T, c hotStatement, plan pgtest.PlanNode) {
 	t.Helper()
 	whole := w.indexes(t)
 	var used []string
-	for _, n := range plan.all() {
+	for _, n := range plan.All() {
 		switch n.Type {
 		case "Seq Scan", "Hash Join", "Merge Join", "Sort", "Incremental Sort":
 			if n.Relation != "catalog_version" { // it has one row
@@ -246,7 +178,7 @@ func (w *world) checkDescents(t *testing.T, c hotStatement, plan planNode) {
 func TestAnEdgeIsOneDescentWhateverItsWindowHolds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	run(t, w.session, "prepare edges as "+edgesSQL)
+	pgtest.RunSQL(t, w.session, "prepare edges as "+edgesSQL)
 	busy := w.fill(t)
 	whole := w.indexes(t)
 	// The clock's statement, the account, the subject, and the entry: three or four
@@ -258,10 +190,10 @@ func TestAnEdgeIsOneDescentWhateverItsWindowHolds(t *testing.T) {
 		}
 		for _, subject := range []string{"", "common", "rare", "never seen"} {
 			for _, start := range []string{"'{2026-03-10}'", "'{2026-03-14 12:00:00}'", "null"} {
-				plan := explainPrepared(t, w.session, "edges", "'2026-03-31'", "'{0}'", fmt.Sprintf("'{%d}'", busy),
+				plan := pgtest.ExplainPrepared(t, w.session, "edges", "'2026-03-31'", "'{0}'", fmt.Sprintf("'{%d}'", busy),
 					fmt.Sprintf("'{%d}'", w.meters["calls"]), fmt.Sprintf("'{%q}'", subject), start,
 					fmt.Sprintf("'{%d}'", (25*24*time.Hour).Microseconds()))
-				if got := plan.Hit + plan.Read; got > buffersMax {
+				if got := plan.Buffers(); got > buffersMax {
 					t.Errorf("subject %q from %s, analyzed %t: %d buffers, want at most %d:\n%v",
 						subject, start, analyzed, got, buffersMax, plan)
 				}
@@ -273,10 +205,10 @@ func TestAnEdgeIsOneDescentWhateverItsWindowHolds(t *testing.T) {
 
 // checkWindow checks that entries are found by the instants of the window, in the one
 // partition that holds them.
-func checkWindow(t *testing.T, whole map[string]string, plan planNode, partition string) {
+func checkWindow(t *testing.T, whole map[string]string, plan pgtest.PlanNode, partition string) {
 	t.Helper()
 	scans := 0
-	for _, n := range plan.all() {
+	for _, n := range plan.All() {
 		if !strings.HasPrefix(n.Relation, "entry_") {
 			continue
 		}
@@ -304,11 +236,11 @@ func TestACrossingIsALogarithmicSearch(t *testing.T) {
 	w.db.Exec(t, "analyze")
 	whole := w.indexes(t)
 	for subjectID, target := range []int{windowEntries * 2 / 3, windowEntries * 2 / 3, windowEntries - 1} {
-		plan := explain(t, w.session, crossingsSQL, "'{0}'", fmt.Sprintf("'{%d}'", busy), fmt.Sprintf("'{%d}'", w.meters["calls"]),
+		plan := pgtest.Explain(t, w.session, crossingsSQL, "'{0}'", fmt.Sprintf("'{%d}'", busy), fmt.Sprintf("'{%d}'", w.meters["calls"]),
 			fmt.Sprintf("'{%d}'", subjectID), fmt.Sprintf("'{%d}'", march.UnixMicro()), fmt.Sprintf("'{%d}'", april.UnixMicro()-1),
 			fmt.Sprintf("'{%d}'", target))
 		// log2 of the microseconds of a month is 42; each descent is three or four pages.
-		if got := plan.Hit + plan.Read; got > 42*4 {
+		if got := plan.Buffers(); got > 42*4 {
 			t.Errorf("subject %d: %d buffers, want at most %d:\n%v", subjectID, got, 42*4, plan)
 		}
 		checkWindow(t, whole, plan, "entry_20260301")
@@ -353,9 +285,9 @@ func TestAPageReadsNoMoreThanAPage(t *testing.T) {
 			modes = append(modes, "force_generic_plan")
 		}
 		for _, mode := range modes {
-			run(t, conn, "set plan_cache_mode = "+mode)
-			plan := explain(t, conn, c.sql, c.literals)
-			for _, n := range plan.all() {
+			pgtest.RunSQL(t, conn, "set plan_cache_mode = "+mode)
+			plan := pgtest.Explain(t, conn, c.sql, c.literals)
+			for _, n := range plan.All() {
 				// One more may be read to merge partitions.
 				if read := n.Loops * (n.Rows + n.Dropped); strings.HasPrefix(n.Relation, "entry_") && read > pageSize+1 {
 					t.Errorf("%s, %s: %d rows of %s were read, want at most %d:\n%v", c.name, mode, read, n.Relation, pageSize, plan)
@@ -380,18 +312,18 @@ func TestALookIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Release()
-		run(t, conn, "set plan_cache_mode = force_custom_plan")
+		pgtest.RunSQL(t, conn, "set plan_cache_mode = force_custom_plan")
 		for _, ends := range []string{"null, null", "'2026-03-14', null", "null, '2026-03-14'", "'2026-03-12', '2026-03-14'", "'2026-04-01', '2026-05-01'"} {
-			plan := explain(t, conn, entryListSQL, "'busy'", ends)
+			plan := pgtest.Explain(t, conn, entryListSQL, "'busy'", ends)
 			// The account, and for each of two meters a total and at most one descent of
 			// each of six partitions, for either end.
-			if got := plan.Hit + plan.Read; got > 100 {
+			if got := plan.Buffers(); got > 100 {
 				t.Errorf("list of %s, analyzed %t: %d buffers:\n%v", ends, analyzed, got, plan)
 			}
 		}
 		for _, filter := range []string{"'tokens', '', '', '', null", "'', '', 'hold', '', null", "'', '', '', 'none', null", "'', '', '', '', gen_random_uuid()"} {
-			plan := explain(t, conn, ascendingSQL, busy, "5001", "7000", filter, "null, null, 100")
-			for _, n := range plan.all() {
+			plan := pgtest.Explain(t, conn, ascendingSQL, busy, "5001", "7000", filter, "null, null, 100")
+			for _, n := range plan.All() {
 				if read := n.Loops * (n.Rows + n.Dropped); strings.HasPrefix(n.Relation, "entry_") && read > 2000 {
 					t.Errorf("filter %s, analyzed %t: %d rows of %s were read:\n%v", filter, analyzed, read, n.Relation, plan)
 				}

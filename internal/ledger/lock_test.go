@@ -11,20 +11,6 @@ import (
 	"github.com/quotad/quotad/internal/pg"
 )
 
-// hold locks a tenant's account in a transaction of an outsider's until release.
-func (w *world) hold(t *testing.T, tenant string) (outsider pgx.Tx) {
-	t.Helper()
-	outsider, err := w.db.Owner(t).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = outsider.Rollback(context.Background()) })
-	if _, err := outsider.Exec(t.Context(), "select from quotad.account where tenant = $1 for update", tenant); err != nil {
-		t.Fatal(err)
-	}
-	return outsider
-}
-
 // A batch must not wait for one tenant while it holds the lock of another: that is how
 // deadlocks begin.
 func TestAccountsLockedElsewhereAreLeftOut(t *testing.T) {
@@ -38,7 +24,7 @@ func TestAccountsLockedElsewhereAreLeftOut(t *testing.T) {
 	w.journal(t, "busy")
 	w.journal(t, "globex")
 	w.journal(t, "not asked for")
-	w.hold(t, "busy")
+	w.db.Hold(t, "busy")
 	var got []Account
 	send(t, w.session, func(b *pgx.Batch) {
 		QueueLock(b, []string{"globex", "busy", "nobody", "acme"}, false, func(a Account) {
@@ -92,7 +78,7 @@ func TestWaitingForALockSeesWhatItsHolderCommitted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.journal(t, "acme")
-	outsider := w.hold(t, "acme")
+	outsider := w.db.Hold(t, "acme")
 	if _, err := outsider.Exec(t.Context(), "update quotad.account set seq = 5, head_hash = sha256('x') where tenant = 'acme'"); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +125,7 @@ func TestWaitingForALockEndsInItsTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.journal(t, "acme")
-	w.hold(t, "acme")
+	w.db.Hold(t, "acme")
 	var queries pgx.Batch
 	pg.Begin(&queries)
 	QueueLock(&queries, []string{"acme"}, true, func(a Account) { t.Errorf("locked %+v", a) })
@@ -154,7 +140,7 @@ func TestExistingTenantsAreNamedWithoutTheirLock(t *testing.T) {
 	w := newWorld(t)
 	w.journal(t, "acme")
 	w.journal(t, "globex")
-	w.hold(t, "acme")
+	w.db.Hold(t, "acme")
 	var got []string
 	send(t, w.session, func(b *pgx.Batch) {
 		QueueExisting(b, []string{"acme", "nobody"}, func(tenant string) { got = append(got, tenant) })

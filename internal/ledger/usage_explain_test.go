@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/quotad/quotad/internal/pgtest"
 )
 
 // Whatever a bucket holds, its usage is two descents, of the tenant and of a subject
@@ -28,7 +30,7 @@ func TestABucketIsTwoDescentsWhateverItHolds(t *testing.T) {
 			w.db.Exec(t, "analyze")
 		}
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-			run(t, conn, "set plan_cache_mode = "+mode)
+			pgtest.RunSQL(t, conn, "set plan_cache_mode = "+mode)
 			for subjectID := range 3 {
 				var n, subjects, froms, tos, seqs, edges []string
 				for day := range days {
@@ -41,18 +43,18 @@ func TestABucketIsTwoDescentsWhateverItHolds(t *testing.T) {
 				repeated := func(item any) string {
 					return list(strings.Split(strings.Repeat(fmt.Sprint(item)+",", days-1)+fmt.Sprint(item), ","))
 				}
-				plan := explain(t, conn, usageSQL, fmt.Sprint(busy), fmt.Sprint(w.meters["calls"]), list(n), list(subjects), list(froms), list(tos))
+				plan := pgtest.Explain(t, conn, usageSQL, fmt.Sprint(busy), fmt.Sprint(w.meters["calls"]), list(n), list(subjects), list(froms), list(tos))
 				checkBuffers(t, fmt.Sprintf("usage of subject %d, analyzed %t, %s", subjectID, analyzed, mode), plan, days*2*6+20)
-				plan = explain(t, conn, totalsBeforeSQL, list(n), repeated(busy), repeated("calls"), list(subjects), list(tos), list(seqs), list(edges))
+				plan = pgtest.Explain(t, conn, totalsBeforeSQL, list(n), repeated(busy), repeated("calls"), list(subjects), list(tos), list(seqs), list(edges))
 				checkBuffers(t, fmt.Sprintf("past of subject %d, analyzed %t, %s", subjectID, analyzed, mode), plan, days*2*8+20)
 			}
 		}
 	}
 }
 
-func checkBuffers(t *testing.T, what string, plan planNode, buffersMax int) {
+func checkBuffers(t *testing.T, what string, plan pgtest.PlanNode, buffersMax int) {
 	t.Helper()
-	if got := int(plan.Hit + plan.Read); got > buffersMax {
+	if got := int(plan.Buffers()); got > buffersMax {
 		t.Errorf("%s: %d buffers, want at most %d:\n%v", what, got, buffersMax, plan)
 	}
 }
@@ -73,12 +75,12 @@ func TestThePastIsReadBackwards(t *testing.T) {
 			w.db.Exec(t, "analyze")
 		}
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-			run(t, conn, "set plan_cache_mode = "+mode)
+			pgtest.RunSQL(t, conn, "set plan_cache_mode = "+mode)
 			for name, c := range map[string]struct{ sql, subject string }{
 				"tenant": {pastOfTenantSQL, ""}, "subject": {pastOfSubjectSQL, ", 1"}, "nobody": {pastOfSubjectSQL, ", -1"},
 			} {
 				for _, at := range []string{"2026-03-12", "2026-05-01"} {
-					plan := explain(t, conn, c.sql, fmt.Sprint(busy), "'calls'", "'"+at+"'", "99999", "100"+c.subject)
+					plan := pgtest.Explain(t, conn, c.sql, fmt.Sprint(busy), "'calls'", "'"+at+"'", "99999", "100"+c.subject)
 					// A page per entry at most, three per descent of a partition.
 					checkBuffers(t, fmt.Sprintf("past of %s at %s, analyzed %t, %s", name, at, analyzed, mode), plan, 100+2*3*6+20)
 				}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/quotad/quotad/internal/devpg"
@@ -182,4 +183,18 @@ func databaseName(test string) string {
 	random := make([]byte, 6)
 	rand.Read(random) // never fails
 	return "t_" + text[:min(len(text), nameTextMax)] + "_" + hex.EncodeToString(random)
+}
+
+// Hold locks a tenant's account in a transaction of an outsider's, until it ends.
+func (db *DB) Hold(t testing.TB, tenant string) (outsider pgx.Tx) {
+	t.Helper()
+	outsider, err := db.owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = outsider.Rollback(context.Background()) })
+	if _, err := outsider.Exec(t.Context(), "select from quotad.account where tenant = $1 for update", tenant); err != nil {
+		t.Fatal(err)
+	}
+	return outsider
 }

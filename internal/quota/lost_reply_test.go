@@ -20,7 +20,7 @@ func TestADenialInALostBatchTellsItsTrueWait(t *testing.T) {
 	w.db.AdvanceClock(t, time.Minute)
 
 	// Two calls that gather behind a waiting one are one batch.
-	outsider := w.hold(t, "acme")
+	outsider := w.db.Hold(t, "acme")
 	waiting := consume("acme", "calls", 1)
 	waiting.DryRun = true // writes nothing, so the fault does not strike its commit
 	calls := []*call{newCall(waiting), newCall(consume("acme", "calls", 1)), newCall(consume("acme", "calls", 3))}

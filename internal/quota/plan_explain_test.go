@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -11,56 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/quotad/quotad/internal/pg"
+	"github.com/quotad/quotad/internal/pgtest"
 )
-
-// planNode is one step of a plan as EXPLAIN prints it.
-type planNode struct {
-	Type     string     `json:"Node Type"`
-	Relation string     `json:"Relation Name"`
-	Index    string     `json:"Index Name"`
-	Cond     string     `json:"Index Cond"`
-	Filter   string     `json:"Filter"`
-	Loops    int64      `json:"Actual Loops"`
-	Hit      int64      `json:"Shared Hit Blocks"`
-	Read     int64      `json:"Shared Read Blocks"`
-	Plans    []planNode `json:"Plans"`
-}
-
-// all returns the node and everything below it.
-func (n planNode) all() []planNode {
-	nodes := []planNode{n}
-	for _, child := range n.Plans {
-		nodes = append(nodes, child.all()...)
-	}
-	return nodes
-}
-
-// String is the tree, for messages.
-func (n planNode) String() string {
-	text, _ := json.MarshalIndent(n, "", " ")
-	return string(text)
-}
-
-// runIn runs statements in a session, one after another, and returns the text that the
-// last one ends in, if any.
-func runIn(t *testing.T, session *pg.Session, statements ...string) (text string) {
-	t.Helper()
-	for _, sql := range statements {
-		rows, err := session.Query(t.Context(), sql, pgx.QueryExecModeExec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for rows.Next() {
-			if err := rows.Scan(&text); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := rows.Err(); err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
-	}
-	return text
-}
 
 // session opens a session as the engine has them.
 func (w *world) session(t *testing.T) *pg.Session {
@@ -130,24 +81,18 @@ func TestKeptStatementsAreDescentsOfTheirIndexes(t *testing.T) {
 		{"keys", keysSQL, []string{two, tenants, "'{key-5600,never}'"}, []string{"account_pkey", "idempotency_pkey"}, 100},
 		{"new keys", insertKeysSQL, []string{tenants, "'{x,y}'", instant, hashes, two, "'{a,b}'"}, nil, 40},
 	} {
-		runIn(t, session, "begin", "prepare explained as "+c.sql)
-		text := runIn(t, session, "explain (analyze, buffers, format json) execute explained("+strings.Join(c.literals, ", ")+")")
-		runIn(t, session, "deallocate explained", "rollback")
-		var plans []struct{ Plan planNode }
-		if err := json.Unmarshal([]byte(text), &plans); err != nil {
-			t.Fatal(err)
-		}
-		checkDescents(t, c.name, plans[0].Plan, c.indexes)
-		if got := plans[0].Plan.Hit + plans[0].Plan.Read; got > c.buffersMax {
-			t.Errorf("%s: %d buffers, want at most %d:\n%v", c.name, got, c.buffersMax, plans[0].Plan)
+		plan := pgtest.Explain(t, session, c.sql, c.literals...)
+		checkDescents(t, c.name, plan, c.indexes)
+		if got := plan.Buffers(); got > c.buffersMax {
+			t.Errorf("%s: %d buffers, want at most %d:\n%v", c.name, got, c.buffersMax, plan)
 		}
 	}
 }
 
-func checkDescents(t *testing.T, name string, plan planNode, indexes []string) {
+func checkDescents(t *testing.T, name string, plan pgtest.PlanNode, indexes []string) {
 	t.Helper()
 	var used []string
-	for _, n := range plan.all() {
+	for _, n := range plan.All() {
 		switch n.Type {
 		case "Seq Scan", "Hash Join", "Merge Join", "Sort", "Incremental Sort":
 			if n.Relation != "clock" { // it has the one row that a test set

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/quotad/quotad/internal/catalog"
 )
@@ -115,17 +112,7 @@ func keyRule(key string) string {
 	if len(key) > KeyBytesMax {
 		return fmt.Sprintf("must be at most %d bytes long", KeyBytesMax)
 	}
-	return textRule(key)
-}
-
-func textRule(text string) string {
-	if !utf8.ValidString(text) {
-		return "must be valid UTF-8"
-	}
-	if strings.ContainsFunc(text, unicode.IsControl) {
-		return "must not contain control characters"
-	}
-	return ""
+	return catalog.CharactersRule(key)
 }
 
 func dimFaults(dims map[string]string) []Fault {
@@ -134,11 +121,11 @@ func dimFaults(dims map[string]string) []Fault {
 		return []Fault{{"dims", fmt.Sprintf("must hold at most %d dimensions", DimsMax)}}
 	}
 	for _, name := range slices.Sorted(maps.Keys(dims)) {
-		if name == "" || len(name) > DimNameBytes || textRule(name) != "" {
+		if name == "" || len(name) > DimNameBytes || catalog.CharactersRule(name) != "" {
 			faults = append(faults, Fault{"dims", fmt.Sprintf(
 				"names must be 1 to %d bytes of UTF-8 without control characters", DimNameBytes)})
 		}
-		if len(dims[name]) > DimValueBytes || textRule(dims[name]) != "" {
+		if len(dims[name]) > DimValueBytes || catalog.CharactersRule(dims[name]) != "" {
 			faults = append(faults, Fault{"dims." + name, fmt.Sprintf(
 				"must be at most %d bytes of UTF-8 without control characters", DimValueBytes)})
 		}

@@ -209,20 +209,6 @@ func TestTheQueueIsBoundedWithItsParkedCalls(t *testing.T) {
 	}
 }
 
-// hold locks a tenant's account in a transaction of an outsider's, until it ends.
-func (w *world) hold(t *testing.T, tenant string) (outsider pgx.Tx) {
-	t.Helper()
-	outsider, err := w.db.Owner(t).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = outsider.Rollback(context.Background()) })
-	if _, err := outsider.Exec(t.Context(), "select from quotad.account where tenant = $1 for update", tenant); err != nil {
-		t.Fatal(err)
-	}
-	return outsider
-}
-
 // waiter looks for a transaction that began after since and waits for a lock.
 func (w *world) waiter(t *testing.T, since time.Time) (began time.Time, found bool) {
 	t.Helper()
@@ -250,7 +236,7 @@ func TestAParkedTenantsCallsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, callsConfig)
 	e := w.engine(t, func(c *Config) { c.Workers, c.BatchMax, c.Deadline = 1, 2, answerMax })
-	outsider := w.hold(t, "acme")
+	outsider := w.db.Hold(t, "acme")
 	calls := numbered("acme", 0, 10)
 	submit(t, e.workers[0], calls[:5]...)
 	first := w.awaitWaiter(t, time.Time{})
@@ -276,7 +262,7 @@ func TestHalvesOfABatchKeepTheOrderOfATenant(t *testing.T) {
 	w := newWorld(t, callsConfig)
 	e := w.engine(t, nil)
 	mustDecide(t, e, consume("globex", "calls", 1)) // this instance knows the configuration
-	outsider := w.hold(t, "acme")
+	outsider := w.db.Hold(t, "acme")
 	calls := numbered("acme", 0, 4)
 	for _, c := range calls {
 		c.take()
@@ -321,7 +307,7 @@ func TestAStoppingEngineAnswersWhatItHas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, callsConfig)
 	e, stop := w.stoppableEngine(t, func(c *Config) { c.Workers, c.BatchMax, c.Deadline = 1, 2, answerMax })
-	outsider := w.hold(t, "acme")
+	outsider := w.db.Hold(t, "acme")
 	parked, queued := numbered("acme", 0, 5), numbered("globex", 0, 5)
 	submit(t, e.workers[0], parked...)
 	w.awaitWaiter(t, time.Time{})
@@ -371,7 +357,7 @@ func TestAStoppingEngineDoesNotWaitForALockForEver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, callsConfig)
 	e, stop := w.stoppableEngine(t, func(c *Config) { c.Workers = 1 })
-	w.hold(t, "acme")
+	w.db.Hold(t, "acme")
 	calls := numbered("acme", 0, 3)
 	for _, c := range calls {
 		c.deadline = time.Now().Add(shortDeadline)
