@@ -76,10 +76,11 @@ type poolerFlags struct {
 // connectAsSession connects as the engine's sessions will, and makes sure that they get
 // the settings that decisions rely on.
 func connectAsSession(ctx context.Context, config *pgx.ConnConfig, pooler bool) (*pgx.Conn, error) {
-	if !pooler {
-		config = pg.WithSettings(config)
+	with := pg.WithSettings
+	if pooler {
+		with = pg.WithoutSettings
 	}
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := pgx.ConnectConfig(ctx, with(config))
 	if err != nil {
 		return nil, unreachable(config, err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/quotad/quotad/internal/api"
 	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/ledger"
+	"github.com/quotad/quotad/internal/pg"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -74,7 +75,7 @@ type server struct {
 // startServer checks the database and starts an instance on it. When it returns, the
 // instance listens.
 func startServer(ctx context.Context, config serverConfig) (*server, error) {
-	config.Database = withHostBound(config.Database)
+	config.Database = withHostBound(pg.WithoutSettings(config.Database))
 	pool, err := openServicePool(ctx, config.Database, config.Pooler)
 	if err != nil {
 		return nil, err

@@ -3,6 +3,8 @@ package pg
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -43,11 +45,25 @@ func planSettings() []Setting {
 // from client to client: a client cannot set them when it connects.
 func LoginSettings() []Setting { return loginSettings() }
 
-// WithSettings returns a copy of config whose connections start with the settings of a
-// [Session].
-func WithSettings(config *pgx.ConnConfig) *pgx.ConnConfig {
+// settings are all that a [Session] has.
+func settings() []Setting { return append(loginSettings(), planSettings()...) }
+
+// WithoutSettings returns a copy of config that asks for no setting of a [Session], so
+// that the login's hold. PostgreSQL takes names in any case, and so does this: of two
+// spellings that are both sent either may win.
+func WithoutSettings(config *pgx.ConnConfig) *pgx.ConnConfig {
 	config = config.Copy()
-	for _, s := range append(loginSettings(), planSettings()...) {
+	maps.DeleteFunc(config.RuntimeParams, func(name, _ string) bool {
+		return slices.ContainsFunc(settings(), func(s Setting) bool { return strings.EqualFold(s.Name, name) })
+	})
+	return config
+}
+
+// WithSettings returns a copy of config whose connections start with the settings of a
+// [Session], whatever config asks for. PostgreSQL applies them after `options`.
+func WithSettings(config *pgx.ConnConfig) *pgx.ConnConfig {
+	config = WithoutSettings(config)
+	for _, s := range settings() {
 		config.RuntimeParams[s.Name] = s.Value
 	}
 	return config

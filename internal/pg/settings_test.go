@@ -1,8 +1,11 @@
 package pg
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/quotad/quotad/internal/pgtest"
@@ -60,6 +63,79 @@ func TestAPooledTransactionSetsItsPlansAndLeavesNone(t *testing.T) {
 				t.Errorf("after the transaction %+v is still set", got)
 			}
 		}
+	}
+}
+
+// asking is a configuration that asks for other settings than a session's, as a URL and
+// PGTZ can: in any case, in several at once, and by way of the options.
+func asking(t *testing.T, url string) *pgx.ConnConfig {
+	t.Helper()
+	config, err := pgx.ParseConfig(url + "&application_name=asking&options=-c%20TimeZone%3DAsia/Tokyo%20-c%20jit%3Don%20-c%20lock_timeout%3D7s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"timezone": "Asia/Tokyo", "TIMEZONE": "Asia/Jakarta",
+		"Default_Transaction_Isolation": "serializable", "LOCK_TIMEOUT": "7s", "Idle_in_Transaction_Session_Timeout": "1min",
+		"Plan_Cache_Mode": "force_custom_plan", "ENABLE_SEQSCAN": "on", "Enable_HashJoin": "on", "Enable_MergeJoin": "on", "JIT": "on",
+	} {
+		config.RuntimeParams[name] = value
+	}
+	return config
+}
+
+// spellings returns the names under which config sets a setting.
+func spellings(config *pgx.ConnConfig, setting Setting) (names []string) {
+	for name := range config.RuntimeParams {
+		if strings.EqualFold(name, setting.Name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// PostgreSQL takes the names of settings in any case and the last one wins: a calendar
+// day that begins in the caller's time zone would be another day.
+func TestNoURLChangesTheSettingsOfASession(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	config := asking(t, db.URL)
+	for _, s := range settings() {
+		if names := spellings(WithSettings(config), s); !slices.Equal(names, []string{s.Name}) {
+			t.Errorf("a session sets %s as %q, want it once, by its own name", s.Name, names)
+		}
+	}
+	s, err := Connect(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if diff := cmp.Diff(settings(), settingsIn(t, s, true, settings())); diff != "" {
+		t.Errorf("settings of a session (-want +got):\n%s", diff)
+	}
+	if got := s.conn.Config().RuntimeParams["application_name"]; got != "asking" {
+		t.Errorf("application_name = %q, want what the URL asks for", got)
+	}
+}
+
+// Behind a pooler the login has the settings, and a client that asks for others must
+// not get them.
+func TestNoURLChangesTheSettingsOfAPooledLogin(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	config := asking(t, db.URL)
+	delete(config.RuntimeParams, "options") // a pooler refuses them, or serve what they do
+	s, err := ConnectPooled(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	want := map[string]string{"application_name": "asking"}
+	if diff := cmp.Diff(want, s.conn.Config().RuntimeParams); diff != "" {
+		t.Errorf("parameters of a pooled session (-want +got):\n%s", diff)
+	}
+	if names := spellings(config, Setting{Name: "TimeZone"}); len(names) != 2 {
+		t.Errorf("the caller's configuration has the time zone as %q, want it left alone", names)
 	}
 }
 
