@@ -253,6 +253,27 @@ func TestServeTakesTheLoginsSettingsNotTheURLs(t *testing.T) {
 	}
 }
 
+// Slow is found under load and then blamed on something else; the log says it first.
+func TestServeWarnsOnceOfUnnamedStatements(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	for parameter, want := range map[string]int{"": 0, "&default_query_exec_mode=cache_describe": 1} {
+		var logged strings.Builder
+		s, err := startServer(t.Context(), serverConfig{
+			Listen: "127.0.0.1:0", Database: connConfig(t, db.URL+parameter), Log: slog.New(slog.NewTextHandler(&logged, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := strings.Count(logged.String(), "level=WARN"); got != want || got != strings.Count(logged.String(), "planned anew") {
+			t.Errorf("with %q serve logs %q, want %d warnings", parameter, logged.String(), want)
+		}
+	}
+}
+
 // After a failover the old primary's address may swallow every connection: the next
 // host of the URL must have its turn within the bounds of a call.
 func TestServePassesByAHostThatDoesNotAnswer(t *testing.T) {

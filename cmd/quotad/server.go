@@ -85,6 +85,7 @@ func startServer(ctx context.Context, config serverConfig) (*server, error) {
 		pool.Close()
 		return nil, err
 	}
+	warnOfUnnamedStatements(config.Log, config.Database)
 	s := &server{config: config, pool: pool, keyPool: keyPool, served: make(chan struct{}), stirred: make(chan struct{}, 1)}
 	if err := s.start(ctx); err != nil {
 		s.closePools()

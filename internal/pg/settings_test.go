@@ -100,7 +100,7 @@ func TestNoURLChangesTheSettingsOfASession(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
 	config := asking(t, db.URL)
-	for _, s := range settings() {
+	for _, s := range SessionSettings() {
 		if names := spellings(WithSettings(config), s); !slices.Equal(names, []string{s.Name}) {
 			t.Errorf("a session sets %s as %q, want it once, by its own name", s.Name, names)
 		}
@@ -110,7 +110,7 @@ func TestNoURLChangesTheSettingsOfASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if diff := cmp.Diff(settings(), settingsIn(t, s, true, settings())); diff != "" {
+	if diff := cmp.Diff(SessionSettings(), settingsIn(t, s, true, SessionSettings())); diff != "" {
 		t.Errorf("settings of a session (-want +got):\n%s", diff)
 	}
 	if got := s.conn.Config().RuntimeParams["application_name"]; got != "asking" {
@@ -147,17 +147,29 @@ func TestDifferingNamesTheFirstSettingThatIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	planned := config.Copy()
+	for _, s := range loginSettings() {
+		planned.RuntimeParams[s.Name] = s.Value
+	}
 	for _, tt := range []struct {
-		config *pgx.ConnConfig
-		ok     bool
-	}{{WithSettings(config), true}, {config, false}} {
+		name     string
+		config   *pgx.ConnConfig
+		settings []Setting
+		wanted   Setting // zero for none
+		got      string
+	}{
+		{"a session", WithSettings(config), SessionSettings(), Setting{}, ""},
+		{"a login without settings", config, LoginSettings(), Setting{"lock_timeout", "1s"}, "0"},
+		{"a login with settings", planned, LoginSettings(), Setting{}, ""},
+		{"a login with settings whose plans were dropped", planned, SessionSettings(), Setting{"plan_cache_mode", "force_generic_plan"}, "auto"},
+	} {
 		conn, err := pgx.ConnectConfig(t.Context(), tt.config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		wanted, got, ok, err := Differing(t.Context(), conn)
-		if err != nil || ok != tt.ok || !ok && (wanted != Setting{"lock_timeout", "1s"} || got != "0") {
-			t.Errorf("Differing = %+v, %q, %t, %v; want ok: %t, or lock_timeout", wanted, got, ok, err, tt.ok)
+		wanted, got, ok, err := Differing(t.Context(), conn, tt.settings)
+		if err != nil || wanted != tt.wanted || !ok && got != tt.got || ok != (tt.wanted == Setting{}) {
+			t.Errorf("Differing of %s = %+v, %q, %t, %v; want %+v, %q", tt.name, wanted, got, ok, err, tt.wanted, tt.got)
 		}
 		conn.Close(t.Context())
 	}
