@@ -168,7 +168,7 @@ func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
 		through := *db
 		through.URL = proxy.URL
 		instances, urls := startServes(t, &through, 2, "--pooler")
-		load := startCrashLoad(t, token, seed, urls)
+		load := startCrashLoad(t, db, token, seed, urls)
 		kills := 0
 		for until := time.Now().Add(length); kills < 2 || time.Now().Before(until); kills++ {
 			load.awaitAllowed(t, 2*crashCalls)
@@ -185,11 +185,11 @@ func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
 		})
 		proxy.LoseCommits(0)
 		load.awaitAllowed(t, crashCalls)
-		calls := load.end(t)
+		load.end(t)
 		for _, i := range instances {
 			i.stop(t, sigterm)
 		}
-		wantCrashSafe(t, db, calls)
+		wantCrashSafe(t, db, load)
 		if code, out := output(t, "verify", "--database-url", b.url(t, db.URL)); code != 0 {
 			t.Errorf("verify through the pooler ends with %d: %s", code, out)
 		}
