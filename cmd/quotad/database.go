@@ -10,8 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/quotad/quotad/internal/pg"
 )
 
 const (
@@ -66,40 +64,6 @@ func (f databaseFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
 		return nil, unreachable(conn, err)
 	}
 	return pool, nil
-}
-
-// poolerFlags say what is between a command that decides and its database.
-type poolerFlags struct {
-	Pooler bool `name:"pooler" env:"QUOTAD_POOLER" help:"The URL leads to a pooler in transaction mode, such as PgBouncer: see docs/postgresql.md."`
-}
-
-// connectAsSession connects as the engine's sessions will, and makes sure that they get
-// the settings that decisions rely on.
-func connectAsSession(ctx context.Context, config *pgx.ConnConfig, pooler bool) (*pgx.Conn, error) {
-	if !pooler {
-		config = pg.WithSettings(config)
-	}
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, unreachable(config, err)
-	}
-	wanted, got, ok, err := pg.Differing(ctx, conn)
-	if err == nil && !ok {
-		err = fmt.Errorf("%s is %q in a new session, and %q is needed: %s", wanted.Name, got, wanted.Value, settingAdvice(config.User, pooler))
-	}
-	if err != nil {
-		conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // it is of no use any more
-		return nil, err
-	}
-	return conn, nil
-}
-
-// settingAdvice is what to do about a session without its settings.
-func settingAdvice(login string, pooler bool) string {
-	if pooler {
-		return fmt.Sprintf("run `quotad migrate --service-login %s` on PostgreSQL itself, then RECONNECT the pooler", login)
-	}
-	return "something in between drops startup parameters; if it is a pooler, use --pooler"
 }
 
 // unreachable says in one sentence what could not be reached and what to check. The

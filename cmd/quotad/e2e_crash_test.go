@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +21,9 @@ import (
 const (
 	// crashTime is how long a test of crashes goes on; one crash it has in any case.
 	crashTime = 2 * time.Second
+	// crashesMin is of PostgreSQL: an outage that outlasts every deadline, and a short
+	// one, whose whole backoff is still ahead when PostgreSQL is back.
+	crashesMin = 2
 	// crashCalls is how many calls are allowed between two crashes, so that each one
 	// finds all instances at work.
 	crashCalls = 200
@@ -44,19 +48,23 @@ func eventually(t *testing.T, what string, done func() bool) {
 }
 
 // A crashLoad is mixed traffic that lives through crashes: whoever sent a key and got
-// no decision asks again with it, until there is one.
+// no decision asks again with it, until there is one. Meanwhile the hot tenant's plan
+// changes all the time, so that instances load versions while things break.
 type crashLoad struct {
 	*traffic
+	changes *reconfiguring
 	sending errgroup.Group
 	calls   []sim.Call
 	allowed atomic.Int64
 	refused atomic.Int64 // with a 503
+	served  sync.Map     // by URL, when the newest allowed call had its answer
 	over    atomic.Bool
 }
 
-func startCrashLoad(t *testing.T, token string, seed uint64, urls []string) *crashLoad {
+func startCrashLoad(t *testing.T, db *pgtest.DB, token string, seed uint64, urls []string) *crashLoad {
 	t.Helper()
 	l := &crashLoad{traffic: newTraffic(seed, urls, 0)}
+	l.changes = reconfigure(t, putting(t, db, l.traffic))
 	l.sending.Go(func() (err error) {
 		l.calls, err = sim.Load{
 			Token: token, Workers: mixedWorkers, Calls: mixedCallsMax, Time: mixedRoundMax + 2*eventMax, Next: l.next,
@@ -73,6 +81,7 @@ func (l *crashLoad) end(t *testing.T) []sim.Call {
 	if err := l.sending.Wait(); err != nil {
 		t.Fatal(err)
 	}
+	l.changes.stop(t)
 	t.Log(sumUp(l.calls))
 	return l.calls
 }
@@ -85,6 +94,7 @@ func (l *crashLoad) next(worker int, last []sim.Call) []sim.Request {
 		switch {
 		case c.Outcome == sim.OutcomeAllowed:
 			l.allowed.Add(1)
+			l.served.Store(c.URL, c.Started.Add(c.Took))
 		case c.Status == 0 || c.Status >= 500:
 			failed = true
 			if c.Status == http.StatusServiceUnavailable {
@@ -136,9 +146,11 @@ func wantSettled(t *testing.T, calls []sim.Call) {
 
 // wantCrashSafe wants what holds after every crash: the ledger sound, every key
 // settled, no caller ignorant of an entry but those without a key who were told that
-// nobody knows, and no answer but a decision or that there is none for now.
-func wantCrashSafe(t *testing.T, db *pgtest.DB, calls []sim.Call) *sim.Ledger {
+// nobody knows, no answer but a decision or that there is none for now, and every call
+// decided under the plan of its time.
+func wantCrashSafe(t *testing.T, db *pgtest.DB, load *crashLoad) *sim.Ledger {
 	t.Helper()
+	calls := load.calls
 	wantSettled(t, calls)
 	ignorantMax := 0
 	for i := range calls {
@@ -151,11 +163,14 @@ func wantCrashSafe(t *testing.T, db *pgtest.DB, calls []sim.Call) *sim.Ledger {
 		}
 	}
 	ledger := wantSound(t, db, calls)
+	load.changes.wantFollowed(t, ledger, calls)
+	load.changes.wantOnce(t, db)
 	lost := ledger.Lost(calls)
 	if lost > ignorantMax {
 		t.Errorf("%d entries have callers who do not know of them; only the %d without a key who were told so may not", lost, ignorantMax)
 	}
-	t.Logf("%d entries; %d of %d callers without a key and without an answer were charged", ledger.Entries(), lost, ignorantMax)
+	t.Logf("%d entries; %d of %d callers without a key and without an answer were charged; %d changes of the plan",
+		ledger.Entries(), lost, ignorantMax, len(load.changes.done)-1)
 	return ledger
 }
 
@@ -170,30 +185,29 @@ func TestACrashOfPostgreSQLLosesNothing(t *testing.T) {
 		db := pgtest.On(t, server)
 		token := configure(t, db, mixedConfig(0))
 		instances, urls := startServes(t, db, 2)
-		load := startCrashLoad(t, token, seed, urls)
-		var accepting []time.Time
-		for until := time.Now().Add(length); len(accepting) == 0 || time.Now().Before(until); {
+		load := startCrashLoad(t, db, token, seed, urls)
+		crashes := 0
+		for until := time.Now().Add(length); crashes < crashesMin || time.Now().Before(until); crashes++ {
 			load.awaitAllowed(t, crashCalls)
 			pgtest.Crash(t, server)
 			for _, url := range urls {
 				eventually(t, "an instance is not ready without its database", func() bool { return readiness(url) == http.StatusServiceUnavailable })
 			}
-			if refused := load.refused.Load(); len(accepting) == 0 { // the first outage outlasts every deadline and cache
+			if refused := load.refused.Load(); crashes == 0 { // the first outage outlasts every deadline and cache
 				eventually(t, "calls are refused", func() bool { return load.refused.Load() >= refused+mixedWorkers })
 			}
 			server = pgtest.Server(t, options)
-			accepting = append(accepting, acceptingSince(t, db))
+			load.wantServingAgain(t, urls, acceptingSince(t, db))
 			for _, url := range urls {
 				eventually(t, "an instance is ready again", func() bool { return readiness(url) == http.StatusOK })
 			}
 		}
 		load.awaitAllowed(t, crashCalls)
-		calls := load.end(t)
-		wantServingAgain(t, calls, urls, accepting)
+		load.end(t)
 		for _, i := range instances {
 			i.stop(t, sigterm)
 		}
-		wantCrashSafe(t, db, calls)
+		wantCrashSafe(t, db, load)
 	})
 }
 
@@ -213,24 +227,21 @@ func acceptingSince(t *testing.T, db *pgtest.DB) (since time.Time) {
 	return since
 }
 
-// wantServingAgain wants every instance to have allowed a call soon after each instant
-// at which PostgreSQL accepted connections.
-func wantServingAgain(t *testing.T, calls []sim.Call, urls []string, accepting []time.Time) {
+// wantServingAgain wants every instance to allow a call soon after the instant at which
+// PostgreSQL accepted connections. It waits longer, to say how long it took.
+func (l *crashLoad) wantServingAgain(t *testing.T, urls []string, since time.Time) {
 	t.Helper()
-	for _, since := range accepting {
-		for _, url := range urls {
-			first := time.Duration(-1)
-			for i := range calls {
-				c := &calls[i]
-				took := c.Started.Add(c.Took).Sub(since)
-				if c.URL == url && c.Outcome == sim.OutcomeAllowed && took > 0 && (first < 0 || took < first) {
-					first = took
-				}
+	for _, url := range urls {
+		var took time.Duration
+		eventually(t, url+" allows a call after PostgreSQL accepted connections", func() bool {
+			if at, ok := l.served.Load(url); ok {
+				took = at.(time.Time).Sub(since)
 			}
-			t.Logf("%s allowed a call %s after PostgreSQL accepted connections", url, first)
-			if first < 0 || first > servingAgainMax {
-				t.Errorf("%s allowed the first call after %s, want within %s", url, first, servingAgainMax)
-			}
+			return took > 0
+		})
+		t.Logf("%s allowed a call %s after PostgreSQL accepted connections", url, took)
+		if took > servingAgainMax {
+			t.Errorf("%s allowed the first call after %s, want within %s", url, took, servingAgainMax)
 		}
 	}
 }
@@ -254,7 +265,7 @@ func TestABackendThatEndsInABatchLosesNothing(t *testing.T) {
 		db := pgtest.On(t, pgtest.Server(t, devpg.Options{}))
 		token := configure(t, db, mixedConfig(0))
 		instances, urls := startServes(t, db, 2)
-		load := startCrashLoad(t, token, seed, urls)
+		load := startCrashLoad(t, db, token, seed, urls)
 		ended := 0
 		for until := time.Now().Add(length); ended < 10 || time.Now().Before(until); ended++ {
 			load.awaitAllowed(t, crashCalls/4)
@@ -267,11 +278,11 @@ func TestABackendThatEndsInABatchLosesNothing(t *testing.T) {
 		endWorking(t, db, "copy (select $1) to program 'xargs kill -9'")
 		acceptingSince(t, db)
 		load.awaitAllowed(t, crashCalls)
-		calls := load.end(t)
+		load.end(t)
 		for _, i := range instances {
 			i.stop(t, sigterm)
 		}
-		wantCrashSafe(t, db, calls)
+		wantCrashSafe(t, db, load)
 		t.Logf("%d backends ended in a batch, and one was killed", ended)
 	})
 }
@@ -333,7 +344,7 @@ func TestCommitsThatAreLostOnTheWireAreFoundOut(t *testing.T) {
 		behind := *db
 		behind.URL = proxy.URL
 		instances, urls := startServes(t, &behind, 2)
-		load := startCrashLoad(t, token, seed, urls)
+		load := startCrashLoad(t, db, token, seed, urls)
 		load.awaitAllowed(t, crashCalls)
 		proxy.LoseCommits(7)
 		until := time.Now().Add(length)
@@ -349,7 +360,7 @@ func TestCommitsThatAreLostOnTheWireAreFoundOut(t *testing.T) {
 			i.stop(t, sigterm)
 		}
 		wantNoFailures(t, calls)
-		if n := wantCrashSafe(t, db, calls).Lost(calls); n != 0 {
+		if n := wantCrashSafe(t, db, load).Lost(calls); n != 0 {
 			t.Errorf("%d entries are in the ledger whose callers got no answer", n)
 		}
 		replies, sends := proxy.Lost()

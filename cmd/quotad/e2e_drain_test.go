@@ -18,7 +18,7 @@ func TestSIGTERMIsARollingUpdateWithoutALoss(t *testing.T) {
 		db := migrated(t)
 		token := configure(t, db, mixedConfig(0))
 		instances, urls := startServes(t, db, 2, "--drain-delay", "300ms")
-		load := startCrashLoad(t, token, seed, urls)
+		load := startCrashLoad(t, db, token, seed, urls)
 		var stopped []string
 		for until := time.Now().Add(length); len(stopped) < 2 || time.Now().Before(until); {
 			load.awaitAllowed(t, crashCalls)
@@ -46,7 +46,7 @@ func TestSIGTERMIsARollingUpdateWithoutALoss(t *testing.T) {
 		for _, i := range instances {
 			i.stop(t, sigterm)
 		}
-		if n := wantCrashSafe(t, db, calls).Lost(calls); n != 0 {
+		if n := wantCrashSafe(t, db, load).Lost(calls); n != 0 {
 			t.Errorf("%d entries are in the ledger whose callers got no answer", n)
 		}
 		for i := range calls {

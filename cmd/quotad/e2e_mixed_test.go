@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -12,11 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
-
-	"github.com/quotad/quotad/internal/catalog"
-	"github.com/quotad/quotad/internal/pgtest"
 	"github.com/quotad/quotad/internal/sim"
 )
 
@@ -30,8 +24,6 @@ const (
 	// mixedCallsMin is made whatever the machine is busy with: a run in which nothing
 	// was denied proves nothing about limits.
 	mixedCallsMin = 2_500
-	// reconfigureEvery is how often the hot tenant's plan changes meanwhile.
-	reconfigureEvery = 250 * time.Millisecond
 )
 
 // Every kind of limit, three instances, one hot tenant and a thousand cold ones, keys
@@ -66,7 +58,7 @@ func mixedRound(t *testing.T, seed uint64, length time.Duration) {
 	token := configure(t, db, mixedConfig(0))
 	instances, urls := startServes(t, db, 3)
 	traffic := newTraffic(seed, urls, length)
-	changes := reconfigure(t, db)
+	changes := reconfigure(t, applying(db))
 	calls := load(t, sim.Load{
 		Token: token, Workers: mixedWorkers, Calls: mixedCallsMax, Time: length + eventMax, Next: traffic.next,
 	})
@@ -126,72 +118,6 @@ func wantMixture(t *testing.T, calls []sim.Call) {
 		if kinds[want] == 0 {
 			t.Errorf("the traffic had no %s", want)
 		}
-	}
-}
-
-// reconfiguring changes the numbers of the hot tenant's plan until it is stopped.
-type reconfiguring struct {
-	running errgroup.Group
-	cancel  context.CancelFunc
-	done    []time.Time // when version i+1 of the plan was in force for certain
-}
-
-func reconfigure(t *testing.T, db *pgtest.DB) *reconfiguring {
-	t.Helper()
-	pool, err := pgxpool.New(t.Context(), db.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	r := &reconfiguring{cancel: cancel, done: []time.Time{time.Now()}}
-	r.running.Go(func() error {
-		defer pool.Close()
-		tick := time.NewTicker(reconfigureEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-			}
-			if err := apply(t.Context(), catalog.NewStore(pool), mixedConfig(len(r.done))); err != nil {
-				return err
-			}
-			r.done = append(r.done, time.Now())
-		}
-	})
-	return r
-}
-
-func (r *reconfiguring) stop(t *testing.T) {
-	t.Helper()
-	r.cancel()
-	if err := r.running.Wait(); err != nil {
-		t.Error(err)
-	}
-}
-
-// wantFollowed wants every call to have been decided under the version that was in
-// force when it was begun, or a newer one: on every instance, from the very next call.
-func (r *reconfiguring) wantFollowed(t *testing.T, ledger *sim.Ledger, calls []sim.Call) {
-	t.Helper()
-	shown := 0
-	for i := range calls {
-		c := &calls[i]
-		if c.Tenant != "hot" || c.Outcome != sim.OutcomeAllowed || c.DryRun || c.Replayed {
-			continue
-		}
-		inForce := 0
-		for inForce < len(r.done) && r.done[inForce].Before(c.Started) {
-			inForce++
-		}
-		if got := ledger.VersionOf(c); got < int32(inForce) && shown < 10 {
-			t.Errorf("%s was decided under version %d when %d was in force", c, got, inForce)
-			shown++
-		}
-	}
-	if len(r.done) < 3 {
-		t.Errorf("the plan has changed %d times only", len(r.done)-1)
 	}
 }
 

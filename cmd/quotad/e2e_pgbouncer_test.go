@@ -19,12 +19,16 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/quotad/quotad/internal/devpg"
+	"github.com/quotad/quotad/internal/pg"
 	"github.com/quotad/quotad/internal/pgtest"
 )
 
 // These tests need a PgBouncer in PATH and run with `make pgbouncer`. They run in the
 // mode that every version supports, without prepared statements that have a name.
-const pooledParameters = "?sslmode=disable&default_query_exec_mode=cache_describe"
+const (
+	pooledParameters = "?sslmode=disable" + unnamed
+	unnamed          = "&default_query_exec_mode=cache_describe"
+)
 
 // poolConns is far less than two instances have clients.
 const poolConns = 5
@@ -164,7 +168,7 @@ func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
 		through := *db
 		through.URL = proxy.URL
 		instances, urls := startServes(t, &through, 2, "--pooler")
-		load := startCrashLoad(t, token, seed, urls)
+		load := startCrashLoad(t, db, token, seed, urls)
 		kills := 0
 		for until := time.Now().Add(length); kills < 2 || time.Now().Before(until); kills++ {
 			load.awaitAllowed(t, 2*crashCalls)
@@ -181,11 +185,11 @@ func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
 		})
 		proxy.LoseCommits(0)
 		load.awaitAllowed(t, crashCalls)
-		calls := load.end(t)
+		load.end(t)
 		for _, i := range instances {
 			i.stop(t, sigterm)
 		}
-		wantCrashSafe(t, db, calls)
+		wantCrashSafe(t, db, load)
 		if code, out := output(t, "verify", "--database-url", b.url(t, db.URL)); code != 0 {
 			t.Errorf("verify through the pooler ends with %d: %s", code, out)
 		}
@@ -194,24 +198,85 @@ func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
 	})
 }
 
+// restart starts PgBouncer again with more lines of configuration; the last of two
+// that set the same counts.
+func (b *bouncer) restart(t *testing.T, db *pgtest.DB, lines ...string) {
+	t.Helper()
+	b.kill(t)
+	text, err := os.ReadFile(b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	original, _, _ := strings.Cut(string(text), bouncerMore)
+	text = []byte(original + bouncerMore + strings.Join(lines, "\n") + "\n")
+	if err := os.WriteFile(b.config, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.start(t, db)
+}
+
+const bouncerMore = "; more\n"
+
 // What cannot work says so at once, and what to do.
 func TestPgBouncerMisconfiguredIsRefused(t *testing.T) {
 	t.Parallel()
 	db, b := pooled(t)
-	want := func(text string, arguments ...string) {
+	through := b.url(t, db.URL)
+	named := strings.Replace(through, unnamed, "", 1)
+	refused := func(text string, arguments ...string) {
 		t.Helper()
-		code, _, stderr := command(t, arguments...)
+		p := start(t, nil, arguments...)
+		if line, err := p.lines.ReadString('\n'); err == nil {
+			t.Errorf("quotad %s says %q, want a refusal with %q", arguments, line, text)
+			p.stop(t, sigterm)
+			return
+		}
+		code, stderr := p.wait(t), p.logged()
 		if code != 1 || !strings.Contains(stderr, text) || strings.Count(stderr, "\n") != 1 {
-			t.Errorf("quotad %s ends with %d and says %q, want one line with %q", arguments[0], code, stderr, text)
+			t.Errorf("quotad %s ends with %d and says %q, want one line with %q", arguments, code, stderr, text)
 		}
 	}
-	through, owner := b.url(t, db.URL), b.url(t, db.OwnerURL)
-	want("use --pooler", "serve", "--database-url", through, "--listen", "127.0.0.1:0")
-	want("connect to PostgreSQL itself", "migrate", "--database-url", owner)
+	want := func(text, url string, flags ...string) {
+		t.Helper()
+		refused(text, append([]string{"serve", "--database-url", url, "--listen", "127.0.0.1:0"}, flags...)...)
+	}
+	refused("connect to PostgreSQL itself", "migrate", "--database-url", b.url(t, db.OwnerURL))
+	want("use --pooler", through)
+	want("set max_prepared_statements = 200", named, "--pooler")
+	b.restart(t, db, "server_round_robin = 1")
+	want("set max_prepared_statements = 200", named, "--pooler")
+	b.restart(t, db, "pool_mode = statement")
+	want("set pool_mode = transaction", through, "--pooler")
+	dropped := "ignore_startup_parameters = "
+	for _, s := range pg.SessionSettings() {
+		dropped += s.Name + ", "
+	}
+	b.restart(t, db, strings.TrimSuffix(dropped, ", "))
+	want("plan_cache_mode is", through)
 	db.Exec(t, "alter role quotad_test reset lock_timeout")
-	b.kill(t)
-	b.start(t, db)
-	want("quotad migrate --service-login quotad_test", "serve", "--pooler", "--database-url", through, "--listen", "127.0.0.1:0")
+	b.restart(t, db)
+	want("quotad migrate --service-login quotad_test", through, "--pooler")
+}
+
+// Where each client has a session to itself, statements have their names, and serve
+// has nothing to warn of.
+func TestPgBouncerInSessionModeKeepsNamedStatements(t *testing.T) {
+	t.Parallel()
+	db, b := pooled(t)
+	b.restart(t, db, "pool_mode = session", "default_pool_size = 40")
+	token := configure(t, db, serveTestConfig)
+	through := *db
+	through.URL = strings.Replace(b.url(t, db.URL), unnamed, "", 1)
+	serve := startServe(t, &through, "--pooler")
+	for range 3 {
+		if status, err := consume(t.Context(), serve.url, token); status != 200 {
+			t.Errorf("consume = %d, %v; want 200", status, err)
+		}
+	}
+	serve.stop(t, sigterm)
+	if logs := serve.logged(); strings.Contains(logs, "WARN") {
+		t.Errorf("serve logged %q, want no warning", logs)
+	}
 }
 
 // Decisions have plans of their own; the pages of a ledger, on the same sessions, do not.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotad/quotad/internal/catalog"
@@ -223,6 +224,52 @@ func TestServeRefusesAnotherSchemaVersion(t *testing.T) {
 		_, err := startServer(t.Context(), serverConfig{Listen: "127.0.0.1:0", Database: connConfig(t, tt.url), Log: slog.New(slog.DiscardHandler)})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("startServer after %q = %v, want a refusal that says %q", tt.sql, err, tt.want)
+		}
+	}
+}
+
+// PGTZ and the like are for people: nothing that an instance reads or changes may
+// depend on whose shell it was started from.
+func TestServeTakesTheLoginsSettingsNotTheURLs(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	asking := *db
+	asking.URL += "&timezone=Asia/Tokyo&TIMEZONE=Asia/Jakarta&Lock_Timeout=7s"
+	s, token := running(t, &asking)
+	if status, err := consume(t.Context(), s.URL(), token); status != http.StatusOK {
+		t.Errorf("consume = %d, %v; want 200", status, err)
+	}
+	for what, pool := range map[string]*pgxpool.Pool{"reads": s.pool, "keys": s.keyPool} {
+		var zone, lockTimeout string
+		if err := pool.QueryRow(t.Context(), "select current_setting('TimeZone'), current_setting('lock_timeout')").Scan(&zone, &lockTimeout); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(zone, "Asia/") || lockTimeout == "7s" {
+			t.Errorf("%s run with time zone %s and a lock timeout of %s, which only the URL asks for", what, zone, lockTimeout)
+		}
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Slow is found under load and then blamed on something else; the log says it first.
+func TestServeWarnsOnceOfUnnamedStatements(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	for parameter, want := range map[string]int{"": 0, "&default_query_exec_mode=cache_describe": 1} {
+		var logged strings.Builder
+		s, err := startServer(t.Context(), serverConfig{
+			Listen: "127.0.0.1:0", Database: connConfig(t, db.URL+parameter), Log: slog.New(slog.NewTextHandler(&logged, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := strings.Count(logged.String(), "level=WARN"); got != want || got != strings.Count(logged.String(), "planned anew") {
+			t.Errorf("with %q serve logs %q, want %d warnings", parameter, logged.String(), want)
 		}
 	}
 }

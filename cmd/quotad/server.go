@@ -20,6 +20,7 @@ import (
 	"github.com/quotad/quotad/internal/api"
 	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/ledger"
+	"github.com/quotad/quotad/internal/pg"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -74,7 +75,7 @@ type server struct {
 // startServer checks the database and starts an instance on it. When it returns, the
 // instance listens.
 func startServer(ctx context.Context, config serverConfig) (*server, error) {
-	config.Database = withHostBound(config.Database)
+	config.Database = withHostBound(pg.WithoutSettings(config.Database))
 	pool, err := openServicePool(ctx, config.Database, config.Pooler)
 	if err != nil {
 		return nil, err
@@ -84,6 +85,7 @@ func startServer(ctx context.Context, config serverConfig) (*server, error) {
 		pool.Close()
 		return nil, err
 	}
+	warnOfUnnamedStatements(config.Log, config.Database)
 	s := &server{config: config, pool: pool, keyPool: keyPool, served: make(chan struct{}), stirred: make(chan struct{}, 1)}
 	if err := s.start(ctx); err != nil {
 		s.closePools()

@@ -149,6 +149,27 @@ func fails(t *testing.T, err error) (answer, string) {
 	return answer{w.Code, w.Header(), w.Body.String()}, log.String()
 }
 
+// A driverError is as the driver's error of a connection that broke under a statement,
+// whose own type it does not export.
+type driverError struct{}
+
+func (driverError) Error() string     { return "conn closed" }
+func (driverError) SafeToRetry() bool { return false }
+
+// closedConnectionError is what the driver says of a connection that broke earlier.
+func closedConnectionError(t *testing.T) error {
+	t.Helper()
+	conn, err := pgconn.Connect(t.Context(), pgtest.New(t).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = conn.Exec(t.Context(), "commit").ReadAll()
+	return err
+}
+
 // Every code of the engine, and every kind of trouble below it, has its status; what
 // went wrong inside is in the log, under the id that the caller sees, and nowhere else.
 func TestEveryErrorIsAProblem(t *testing.T) {
@@ -176,6 +197,8 @@ func TestEveryErrorIsAProblem(t *testing.T) {
 		{"deadline", fmt.Errorf("read: %w", context.DeadlineExceeded), 503, codeUnavailable, "1", true},
 		{"no connection", fmt.Errorf("read: %w", &net.OpError{Op: "dial", Err: cause}), 503, codeUnavailable, "1", true},
 		{"connection lost", fmt.Errorf("read: %w", io.ErrUnexpectedEOF), 503, codeUnavailable, "1", true},
+		{"connection found closed", fmt.Errorf("commit: %w", closedConnectionError(t)), 503, codeUnavailable, "1", true},
+		{"connection found closed at the reply", fmt.Errorf("begin: %w", driverError{}), 503, codeUnavailable, "1", true},
 		{"server stops", &pgconn.PgError{Code: "57P01", Message: "hunter2"}, 503, codeUnavailable, "1", true},
 		{"too many clients", &pgconn.PgError{Code: "53300", Message: "hunter2"}, 503, codeUnavailable, "1", true},
 		{"lock timeout", &pgconn.PgError{Code: "55P03", Message: "hunter2"}, 503, codeUnavailable, "1", true},

@@ -135,7 +135,9 @@ func databaseAway(err error) bool {
 	var refusal interface{ SQLState() string }
 	if !errors.As(err, &refusal) {
 		var netErr net.Error
-		return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		var driver interface{ SafeToRetry() bool } // its errors of a connection, such as one found closed
+		return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+			errors.As(err, &driver)
 	}
 	const lockNotAvailable = "55P03"
 	state := refusal.SQLState()

@@ -12,6 +12,9 @@ const (
 	CodeCheckViolation   = "23514" // also: no partition for a row
 	CodeDeadlock         = "40P01"
 	CodeUniqueViolation  = "23505"
+
+	codeNoSuchStatement    = "26000"
+	codeDuplicateStatement = "42P05"
 )
 
 // Code returns the SQLSTATE of err, or "" if err did not come from the server.

@@ -43,7 +43,7 @@ func Connect(ctx context.Context, config *pgx.ConnConfig) (*Session, error) {
 // of the session when it starts: the login has its settings (see [LoginSettings]), and
 // each transaction sets what is for decisions alone.
 func ConnectPooled(ctx context.Context, config *pgx.ConnConfig) (*Session, error) {
-	return connect(ctx, config.Copy(), &Session{pooled: true})
+	return connect(ctx, WithoutSettings(config), &Session{pooled: true})
 }
 
 // connect opens s with config, which is its own.

@@ -3,6 +3,8 @@ package pg
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -43,11 +45,25 @@ func planSettings() []Setting {
 // from client to client: a client cannot set them when it connects.
 func LoginSettings() []Setting { return loginSettings() }
 
-// WithSettings returns a copy of config whose connections start with the settings of a
-// [Session].
-func WithSettings(config *pgx.ConnConfig) *pgx.ConnConfig {
+// SessionSettings lists what a [Session] has that reaches PostgreSQL itself.
+func SessionSettings() []Setting { return append(loginSettings(), planSettings()...) }
+
+// WithoutSettings returns a copy of config that asks for no setting of a [Session], so
+// that the login's hold. PostgreSQL takes names in any case, and so does this: of two
+// spellings that are both sent either may win.
+func WithoutSettings(config *pgx.ConnConfig) *pgx.ConnConfig {
 	config = config.Copy()
-	for _, s := range append(loginSettings(), planSettings()...) {
+	maps.DeleteFunc(config.RuntimeParams, func(name, _ string) bool {
+		return slices.ContainsFunc(SessionSettings(), func(s Setting) bool { return strings.EqualFold(s.Name, name) })
+	})
+	return config
+}
+
+// WithSettings returns a copy of config whose connections start with the settings of a
+// [Session], whatever config asks for. PostgreSQL applies them after `options`.
+func WithSettings(config *pgx.ConnConfig) *pgx.ConnConfig {
+	config = WithoutSettings(config)
+	for _, s := range SessionSettings() {
 		config.RuntimeParams[s.Name] = s.Value
 	}
 	return config
@@ -63,10 +79,10 @@ func localPlanSQL() string {
 	return "select " + strings.Join(calls, ", ")
 }
 
-// Differing returns the first of the login's settings that conn does not have, with the
-// value it has instead; ok is true if there is none.
-func Differing(ctx context.Context, conn *pgx.Conn) (wanted Setting, got string, ok bool, err error) {
-	for _, s := range loginSettings() {
+// Differing returns the first of settings that conn does not have, with the value it has
+// instead; ok is true if there is none.
+func Differing(ctx context.Context, conn *pgx.Conn, settings []Setting) (wanted Setting, got string, ok bool, err error) {
+	for _, s := range settings {
 		err := conn.QueryRow(ctx, "select pg_catalog.current_setting($1)", pgx.QueryExecModeExec, s.Name).Scan(&got)
 		if err != nil {
 			return s, "", false, fmt.Errorf("read setting %s: %w", s.Name, err)
