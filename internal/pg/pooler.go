@@ -20,10 +20,9 @@ const (
 	poolerTripMax = 5 * time.Second // one round trip
 )
 
-// CheckPooler decides nothing, but as decisions do it: two pooled sessions make
-// transactions of two round trips by turns. It returns [ErrStatementsLost] if their
-// statements do not find each other, and what the pooler said if it allows no
-// transactions.
+// CheckPooler finds out whether decisions can work through a pooler: two pooled sessions
+// make empty transactions of two round trips by turns. It returns [ErrStatementsLost] if
+// they miss their statements, and what the pooler said if it allows no transactions.
 func CheckPooler(ctx context.Context, config *pgx.ConnConfig) error {
 	var sessions [2]*Session
 	for i := range sessions {
