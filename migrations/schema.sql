@@ -121,7 +121,7 @@ CREATE TABLE quotad.catalog_version (
 
 CREATE TABLE quotad.config_change (
     change_id bigint NOT NULL,
-    changed_at timestamp with time zone DEFAULT quotad.decision_clock() NOT NULL,
+    changed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     changed_by text NOT NULL,
     object text NOT NULL,
     name text NOT NULL,
@@ -302,7 +302,7 @@ CREATE TABLE quotad.plan_version (
     plan text NOT NULL COLLATE pg_catalog."C",
     version integer NOT NULL,
     spec jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT quotad.decision_clock() NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     created_by text NOT NULL,
     CONSTRAINT plan_version_name CHECK ((plan ~ '^[a-z0-9][a-z0-9._-]{0,63}$'::text)),
     CONSTRAINT plan_version_positive CHECK ((version > 0))

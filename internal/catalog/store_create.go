@@ -36,7 +36,7 @@ select exists (
   coalesce(s.default_plan, ''), s.default_plan_rate,
   case when c.minute = date_trunc('minute', now.at, 'UTC') then c.made else 0 end,
   date_trunc('minute', now.at, 'UTC'),
-  date_trunc('minute', now.at, 'UTC') + interval '1 minute' - now.at
+  now.at
 from quotad.setting s
 cross join quotad.tenant_creation c
 cross join (
@@ -55,12 +55,12 @@ type creation struct {
 	settings Settings
 	made     int // in this minute
 	minute   time.Time
-	left     time.Duration // of this minute
+	at       time.Time
 }
 
 func readCreation(ctx context.Context, q Querier, tenant string) (creation, error) {
 	return one(ctx, q, func(row pgx.CollectableRow) (c creation, err error) {
-		err = row.Scan(&c.exists, &c.settings.DefaultPlan, &c.settings.DefaultPlanRate, &c.made, &c.minute, &c.left)
+		err = row.Scan(&c.exists, &c.settings.DefaultPlan, &c.settings.DefaultPlanRate, &c.made, &c.minute, &c.at)
 		return c, err
 	}, creationSQL, tenant)
 }
@@ -73,7 +73,7 @@ func (c creation) refusal() error {
 	case c.settings.DefaultPlan == "":
 		return ErrNoDefaultPlan
 	case c.made >= c.settings.DefaultPlanRate:
-		return &CreationLimitedError{RetryAfter: max(c.left, time.Microsecond)}
+		return &CreationLimitedError{RetryAfter: c.minute.Add(time.Minute).Sub(c.at)}
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func create(ctx context.Context, tx pgx.Tx, tenant string, c creation) error {
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(countCreationSQL, c.minute, c.made+1)
-	queueNewAccounts(batch, []Tenant{fresh})
-	queueChanges(batch, defaultPlanActor, []Change{specChange(ObjectTenant, tenant, nil, fresh.Spec())})
+	queueNewAccounts(batch, c.at, []Tenant{fresh})
+	queueChanges(batch, c.at, defaultPlanActor, []Change{specChange(ObjectTenant, tenant, nil, fresh.Spec())})
 	return tx.SendBatch(ctx, batch).Close()
 }

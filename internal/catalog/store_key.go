@@ -141,7 +141,11 @@ func recordKey(ctx context.Context, tx pgx.Tx, actor, id string, before, after *
 		was = *before
 	}
 	change := Change{Object: ObjectKey, Name: id, Outcome: Changed, Before: encodeSpec(was), After: encodeSpec(*after)}
+	at, err := stampOf(ctx, tx)
+	if err != nil {
+		return err
+	}
 	batch := &pgx.Batch{}
-	queueChanges(batch, actor, []Change{change})
+	queueChanges(batch, at, actor, []Change{change})
 	return tx.SendBatch(ctx, batch).Close()
 }

@@ -1,7 +1,6 @@
 package catalog_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -300,15 +299,9 @@ func TestChangeWaitsForADecisionAndNotTheOtherWayRound(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
 	ctx := t.Context()
+	db.SetClock(t, time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	db.apply(t, configFree, catalog.ApplyOptions{})
-	decision, err := db.Owner(t).Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer decision.Rollback(context.WithoutCancel(ctx))
-	if _, err := decision.Exec(ctx, "select from quotad.account where tenant = 'acme' for update skip locked"); err != nil {
-		t.Fatal(err)
-	}
+	decision := db.Hold(t, "acme")
 	done := make(chan error, 1)
 	var group errgroup.Group
 	group.Go(func() error {
@@ -316,17 +309,12 @@ func TestChangeWaitsForADecisionAndNotTheOtherWayRound(t *testing.T) {
 		done <- err
 		return nil
 	})
-	for db.count(t, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == 0 {
-		select {
-		case err := <-done:
-			t.Fatalf("PutTenant did not wait for the tenant's lock: %v", err)
-		default:
-		}
-	}
+	pgtest.AwaitWaiter(t, db.DB, done)
 	var version int64
 	if err := decision.QueryRow(ctx, "select version from quotad.catalog_version").Scan(&version); err != nil || version != 1 {
 		t.Errorf("the decision read version %d, %v; want 1 at once", version, err)
 	}
+	db.AdvanceClock(t, time.Second)
 	if err := decision.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -334,6 +322,10 @@ func TestChangeWaitsForADecisionAndNotTheOtherWayRound(t *testing.T) {
 		t.Errorf("PutTenant after the decision: %v", err)
 	}
 	_ = group.Wait()
+	records, _, err := db.Records(ctx, catalog.RecordQuery{Limit: 1})
+	if want := time.Date(2026, 3, 1, 0, 0, 1, 0, time.UTC); err != nil || !records[0].At.Equal(want) {
+		t.Errorf("the change is of %v, %v; want %v, younger than the decision it waited for", records[0].At, err, want)
+	}
 }
 
 func TestHistorySaysWhoChangedWhat(t *testing.T) {
@@ -363,5 +355,20 @@ func TestHistorySaysWhoChangedWhat(t *testing.T) {
 	older, _, err := db.Records(ctx, catalog.RecordQuery{AfterAt: r.At, AfterID: r.ID})
 	if err != nil || len(older) != 4 || older[0].Object != catalog.ObjectTenant || older[3].Before != nil {
 		t.Errorf("Records before it = %+v, %v; want the four that Apply made, the newest first", older, err)
+	}
+}
+
+// What one change made is of one instant: a tenant is not younger than the change that
+// made it, nor a plan's version older.
+func TestAChangeIsOfOneInstant(t *testing.T) {
+	t.Parallel()
+	db := newDatabase(t)
+	db.apply(t, configFree, catalog.ApplyOptions{})
+	got := db.count(t, `select count(distinct at) from (
+		select changed_at as at from quotad.config_change
+		union all select created_at from quotad.plan_version
+		union all select created_at from quotad.account) x`)
+	if got != 1 {
+		t.Errorf("one change is of %d instants", got)
 	}
 }

@@ -33,8 +33,8 @@ where meter = any($1)`
 // New row in plan_version, and plan_pkey finds the row that points at it.
 const insertPlanVersionSQL = `
 with fresh as (
-  insert into quotad.plan_version (plan, version, spec, created_by)
-  values ($1, $2, $3, $4)
+  insert into quotad.plan_version (plan, version, spec, created_by, created_at)
+  values ($1, $2, $3, $4, $6)
   returning plan_version_id
 )
 insert into quotad.plan (plan, plan_version_id, catalog_version)
@@ -52,8 +52,8 @@ where plan = any($1)`
 // New rows. account_tenant_unique cannot be hit: whoever makes accounts
 // holds the lock of lockVersionSQL.
 const insertAccountsSQL = `
-insert into quotad.account (tenant, plan, status, timezone, billing_anchor, head_hash)
-select n.tenant, n.plan, n.status, n.timezone, n.billing_anchor, n.head_hash
+insert into quotad.account (tenant, plan, status, timezone, billing_anchor, head_hash, created_at)
+select n.tenant, n.plan, n.status, n.timezone, n.billing_anchor, n.head_hash, $7
 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::bytea[])
   as n(tenant, plan, status, timezone, billing_anchor, head_hash)`
 
@@ -84,14 +84,36 @@ where a.tenant_id = n.tenant_id`
 
 // New rows, in the order given.
 const insertChangesSQL = `
-insert into quotad.config_change (changed_by, object, name, before, after)
-select $1, n.object, n.name, n.before::jsonb, n.after::jsonb
+insert into quotad.config_change (changed_by, changed_at, object, name, before, after)
+select $1, $6, n.object, n.name, n.before::jsonb, n.after::jsonb
 from unnest($2::text[], $3::text[], $4::text[], $5::text[]) with ordinality
   as n(object, name, before, after, i)
 order by n.i`
 
+// Reads the clock alone.
+const stampSQL = `select quotad.decision_clock()`
+
+// stampOf returns the instant that everything of a change is said to be of. It is taken
+// behind the locks of the accounts that change, so that no decision of theirs under what
+// was before is younger. Decisions of others may be, until the change is committed.
+func stampOf(ctx context.Context, tx pgx.Tx) (time.Time, error) {
+	var at time.Time
+	if err := tx.QueryRow(ctx, stampSQL).Scan(&at); err != nil {
+		return at, fmt.Errorf("read the clock: %w", err)
+	}
+	return at.UTC(), nil
+}
+
 // write carries out edits under the lock of the configuration's version.
 func write(ctx context.Context, tx pgx.Tx, actor string, version int64, e *edits) error {
+	accounts, err := lockAccounts(ctx, tx, e.tenants)
+	if err != nil {
+		return err
+	}
+	at, err := stampOf(ctx, tx)
+	if err != nil {
+		return err
+	}
 	batch := &pgx.Batch{}
 	if err := queueMeters(batch, version, e); err != nil {
 		return err
@@ -102,7 +124,7 @@ func write(ctx context.Context, tx pgx.Tx, actor string, version int64, e *edits
 		if err != nil {
 			return err
 		}
-		batch.Queue(insertPlanVersionSQL, p.Name, p.Version, spec, actor, version)
+		batch.Queue(insertPlanVersionSQL, p.Name, p.Version, spec, actor, version, at)
 	}
 	if len(e.backPlans) > 0 {
 		batch.Queue(markPlansSQL, e.backPlans, false, version)
@@ -113,12 +135,13 @@ func write(ctx context.Context, tx pgx.Tx, actor string, version int64, e *edits
 	if e.settings != nil { // after plans: it refers to one
 		batch.Queue(updateSettingsSQL, e.settings.DefaultPlan, e.settings.DefaultPlanRate, version)
 	}
-	queueNewAccounts(batch, e.newTenants)
-	queueChanges(batch, actor, e.changes)
+	queueNewAccounts(batch, at, e.newTenants)
+	queueChangedAccounts(batch, accounts)
+	queueChanges(batch, at, actor, e.changes)
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
 	}
-	return writeAccounts(ctx, tx, e.tenants)
+	return nil
 }
 
 func queueMeters(batch *pgx.Batch, version int64, e *edits) error {
@@ -165,7 +188,7 @@ func (c *accountColumns) add(t Tenant) {
 	c.calendars = append(c.calendars, nil)
 }
 
-func queueNewAccounts(batch *pgx.Batch, tenants []Tenant) {
+func queueNewAccounts(batch *pgx.Batch, at time.Time, tenants []Tenant) {
 	if len(tenants) == 0 {
 		return
 	}
@@ -173,10 +196,16 @@ func queueNewAccounts(batch *pgx.Batch, tenants []Tenant) {
 	for _, t := range tenants {
 		c.add(t)
 	}
-	batch.Queue(insertAccountsSQL, c.names, c.plans, c.statuses, c.zones, c.anchors, c.heads)
+	batch.Queue(insertAccountsSQL, c.names, c.plans, c.statuses, c.zones, c.anchors, c.heads, at)
 }
 
-func queueChanges(batch *pgx.Batch, actor string, changes []Change) {
+func queueChangedAccounts(batch *pgx.Batch, c accountColumns) {
+	if len(c.ids) > 0 {
+		batch.Queue(updateAccountsSQL, c.ids, c.plans, c.statuses, c.zones, c.anchors, c.calendars)
+	}
+}
+
+func queueChanges(batch *pgx.Batch, at time.Time, actor string, changes []Change) {
 	var objects, names []string
 	var befores, afters []*string
 	for _, c := range changes {
@@ -188,7 +217,7 @@ func queueChanges(batch *pgx.Batch, actor string, changes []Change) {
 		befores = append(befores, textOrNull(c.Before))
 		afters = append(afters, textOrNull(c.After))
 	}
-	batch.Queue(insertChangesSQL, actor, objects, names, befores, afters)
+	batch.Queue(insertChangesSQL, actor, objects, names, befores, afters, at)
 }
 
 func textOrNull(text json.RawMessage) *string {
@@ -199,13 +228,12 @@ func textOrNull(text json.RawMessage) *string {
 	return &s
 }
 
-// writeAccounts changes the accounts of tenants: lock, then read what the lock's
-// last holder has left, then write.
-func writeAccounts(ctx context.Context, tx pgx.Tx, tenants []tenantEdit) error {
+// lockAccounts locks the accounts of tenants that change, then reads what the locks' last
+// holders have left. It returns what is to be written to them.
+func lockAccounts(ctx context.Context, tx pgx.Tx, tenants []tenantEdit) (c accountColumns, err error) {
 	if len(tenants) == 0 {
-		return nil
+		return c, nil
 	}
-	var c accountColumns
 	var moved []int64 // tenants whose calendar changes
 	for _, t := range tenants {
 		c.add(t.after)
@@ -215,14 +243,14 @@ func writeAccounts(ctx context.Context, tx pgx.Tx, tenants []tenantEdit) error {
 	}
 	tag, err := tx.Exec(ctx, lockAccountsSQL, c.ids)
 	if err != nil {
-		return fmt.Errorf("lock accounts: %w", err)
+		return c, fmt.Errorf("lock accounts: %w", err)
 	}
 	if tag.RowsAffected() != int64(len(tenants)) {
-		return fmt.Errorf("lock accounts: %w", errNoRow)
+		return c, fmt.Errorf("lock accounts: %w", errNoRow)
 	}
 	past, err := readCalendars(ctx, tx, moved)
 	if err != nil {
-		return fmt.Errorf("read calendars: %w", err)
+		return c, fmt.Errorf("read calendars: %w", err)
 	}
 	for i, t := range tenants {
 		if !t.changesCalendar() {
@@ -230,15 +258,11 @@ func writeAccounts(ctx context.Context, tx pgx.Tx, tenants []tenantEdit) error {
 		}
 		text, err := past[t.after.ID].with(t.before)
 		if err != nil {
-			return fmt.Errorf("encode the calendars of %q: %w", t.after.Name, err)
+			return c, fmt.Errorf("encode the calendars of %q: %w", t.after.Name, err)
 		}
 		c.calendars[i] = &text
 	}
-	_, err = tx.Exec(ctx, updateAccountsSQL, c.ids, c.plans, c.statuses, c.zones, c.anchors, c.calendars)
-	if err != nil {
-		return fmt.Errorf("change accounts: %w", err)
-	}
-	return nil
+	return c, nil
 }
 
 // pastCalendars is account.calendar_past and the instant at which the present

@@ -2,13 +2,17 @@ package ledger
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/quotad/quotad/internal/pg"
+	"github.com/quotad/quotad/internal/pgtest"
 )
 
 // A batch must not wait for one tenant while it holds the lock of another: that is how
@@ -94,18 +98,7 @@ func TestWaitingForALockSeesWhatItsHolderCommitted(t *testing.T) {
 		QueueEdges(&queries, nil, nil, func(c Clock) { versions = append(versions, c.CatalogVersion) }, nil)
 		locked <- waiter.Commit(context.WithoutCancel(t.Context()), &queries, bound)
 	}()
-	for waiting := false; !waiting; {
-		err := w.db.Owner(t).QueryRow(t.Context(), `select exists (
-			select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting)
-		if err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case err := <-locked:
-			t.Fatalf("the lock was not waited for: %v, %+v", err, got)
-		default:
-		}
-	}
+	pgtest.AwaitWaiter(t, w.db, locked)
 	w.db.Exec(t, "update quotad.catalog_version set version = 9")
 	if err := outsider.Commit(t.Context()); err != nil {
 		t.Fatal(err)
@@ -147,5 +140,41 @@ func TestExistingTenantsAreNamedWithoutTheirLock(t *testing.T) {
 	})
 	if diff := cmp.Diff([]string{"acme"}, got); diff != "" {
 		t.Errorf("tenants (-want +got):\n%s", diff)
+	}
+}
+
+// A decision takes its instant some time before others can see it. What is read of the
+// past waits for that, unless the newest entry says that nothing older can come.
+func TestThePastIsSettledBeforeItIsRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	j := w.journal(t, "acme")
+	j.write(t, draft{at: march, meter: "calls", units: 1})
+	outsider := w.db.Hold(t, "acme")
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	if _, err := w.store.Settle(ctx, "acme", march.Add(-1)); err != nil {
+		t.Errorf("the past before the newest entry: %v, want no wait", err)
+	}
+	settled := make(chan error, 1)
+	go func() {
+		now, err := w.store.Settle(t.Context(), "acme", march)
+		if err == nil && now.Before(april) {
+			err = fmt.Errorf("now is %v, want that of the decision that was waited for, %v, or later", now, april)
+		}
+		settled <- err
+	}()
+	pgtest.AwaitWaiter(t, w.db, settled)
+	if _, err := outsider.Exec(t.Context(), "update quotad.account set last_at = $1 where tenant = 'acme'", april); err != nil {
+		t.Fatal(err)
+	}
+	if err := outsider.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-settled; err != nil {
+		t.Error(err)
+	}
+	if _, err := w.store.Settle(t.Context(), "nobody", time.Time{}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("Settle of no tenant = %v, want ErrNotFound", err)
 	}
 }

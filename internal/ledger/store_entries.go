@@ -113,10 +113,16 @@ select a.tenant_id,
 from quotad.account a
 where a.tenant = $1`
 
-// EntryList begins a list behind q.AfterSeq. An unknown tenant is [ErrNotFound].
+// EntryList begins a list behind q.AfterSeq. With q.To it is final: see [Store.Settle]. An
+// unknown tenant is [ErrNotFound].
 func (s *Store) EntryList(ctx context.Context, q EntryQuery) (*EntryList, error) {
 	if q.Limit < 1 || q.Limit > EntriesMax {
 		return nil, fmt.Errorf("read entries: limit must be 1 to %d", EntriesMax)
+	}
+	if !q.To.IsZero() {
+		if _, err := s.Settle(ctx, q.Tenant, q.To); err != nil {
+			return nil, err
+		}
 	}
 	// Planned anew, like the pages: a plan for any tenant does not know which ends are given.
 	rows, err := s.db.Query(ctx, entryListSQL, pgx.QueryExecModeCacheDescribe, q.Tenant, pg.OrNull(q.From), pg.OrNull(q.To))

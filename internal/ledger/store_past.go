@@ -91,3 +91,38 @@ func (s *Store) Past(ctx context.Context, q PastQuery) (Past, error) {
 	}
 	return past, nil
 }
+
+// index: entry_window, one descent per meter of the tenant, forwards from the instant.
+// lock: none.
+const versionFromSQL = `
+select f.plan_version_id
+from quotad.meter m
+cross join lateral (
+  select e.seq, e.plan_version_id
+  from quotad.entry e
+  where e.tenant_id = $1 and e.meter_id = m.meter_id and e.subject_id >= 0 and e.at >= $2
+  order by e.at, e.seq
+  limit 1
+) f
+where exists (
+  select from quotad.meter_total t
+  where t.tenant_id = $1 and t.meter_id = m.meter_id and t.subject_id = 0)
+order by f.seq
+limit 1`
+
+// VersionFrom returns the plan version that a tenant's first entry at or after an instant
+// was decided under; [ErrNotFound] if there is no such entry.
+func (s *Store) VersionFrom(ctx context.Context, tenantID int64, at time.Time) (versionID int64, err error) {
+	rows, err := s.db.Query(ctx, versionFromSQL, tenantID, at)
+	if err != nil {
+		return 0, fmt.Errorf("read a plan version: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("read a plan version: %w", err)
+	case len(found) == 0:
+		return 0, ErrNotFound
+	}
+	return found[0], nil
+}

@@ -198,3 +198,21 @@ func (db *DB) Hold(t testing.TB, tenant string) (outsider pgx.Tx) {
 	}
 	return outsider
 }
+
+// AwaitWaiter waits until a session of the database waits for a lock, or done is closed or
+// sent to, which fails the test: nothing waited.
+func AwaitWaiter[T any](t testing.TB, db *DB, done <-chan T) {
+	t.Helper()
+	for waiting := false; !waiting; {
+		err := db.owner.QueryRow(t.Context(), `select exists (
+			select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')`).Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-done:
+			t.Fatalf("nothing waits for the lock: %v", got)
+		default:
+		}
+	}
+}

@@ -108,17 +108,23 @@ func (b *batch) run(ctx context.Context) error {
 }
 
 // decide answers every call of a locked tenant, in order, each seeing what earlier ones
-// did.
+// did. Those that only ask how limits stand come last: all of a batch is of one instant,
+// and what is said of an instant holds everything decided at it.
 func (b *batch) decide() {
 	for _, t := range b.tenants {
 		if !t.locked {
 			b.leave(t)
 			continue
 		}
-		for _, c := range t.calls {
-			res := result{call: c, work: t, afterSeq: t.account.Seq}
-			res.verdict, res.err = b.decideCall(t, c)
-			b.results = append(b.results, res)
+		for _, standing := range []bool{false, true} {
+			for _, c := range t.calls {
+				if c.stand != standing {
+					continue
+				}
+				res := result{call: c, work: t, afterSeq: t.account.Seq}
+				res.verdict, res.err = b.decideCall(t, c)
+				b.results = append(b.results, res)
+			}
 		}
 		b.collect(t)
 	}

@@ -181,7 +181,7 @@ func scopedTo(l *limit, subjectID int64) int64 {
 
 // rules returns the rules of a plan version under the tenant's calendars.
 func (x *Reader) rules(ctx context.Context, tenant string, versionID int64) (*rules, facts, error) {
-	account, _, err := accountNow(ctx, x.db, tenant)
+	account, err := accountFacts(ctx, x.db, tenant)
 	if err != nil {
 		return nil, facts{}, err
 	}

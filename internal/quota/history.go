@@ -18,7 +18,11 @@ import (
 // nothing is kept for it. Its errors are [ledger.ErrNotFound] without such a tenant, and
 // an *[Error] for an instant that is to come or before the tenant was made.
 func (x *Reader) LimitsAt(ctx context.Context, tenant, subject string, at time.Time) (Decision, error) {
-	account, now, err := accountNow(ctx, x.db, tenant)
+	now, err := x.ledger.Settle(ctx, tenant, at)
+	if err != nil {
+		return Decision{}, err
+	}
+	account, err := accountFacts(ctx, x.db, tenant)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -32,7 +36,7 @@ func (x *Reader) LimitsAt(ctx context.Context, tenant, subject string, at time.T
 	if err != nil {
 		return Decision{}, err
 	}
-	plan, err := x.catalog.PlanAt(ctx, then.Plan, at)
+	plan, err := x.planAt(ctx, account.tenantID, then.Plan, at)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -56,6 +60,32 @@ func (x *Reader) LimitsAt(ctx context.Context, tenant, subject string, at time.T
 		l.Approximate = approximate[l.Name] && l.Used > 0
 	}
 	return decision, nil
+}
+
+// planAt returns the version of a plan that was in force for a tenant at an instant: the
+// one that the configuration's history says, unless an entry from then on still names an
+// older one. A change is dated before it is committed, and until then the tenant's
+// decisions go on under what was before.
+func (x *Reader) planAt(ctx context.Context, tenantID int64, name string, at time.Time) (*catalog.Plan, error) {
+	plan, err := x.catalog.PlanAt(ctx, name, at)
+	if err != nil {
+		return nil, err
+	}
+	versionID, err := x.ledger.VersionFrom(ctx, tenantID, at)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return plan, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	decided, err := x.catalog.PlanVersion(ctx, x.db, versionID)
+	if err != nil {
+		return nil, err
+	}
+	if decided.Name == plan.Name && decided.Version < plan.Version {
+		return decided, nil
+	}
+	return plan, nil
 }
 
 func atFault(rule string) *Error {

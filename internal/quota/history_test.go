@@ -1,12 +1,14 @@
 package quota
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 )
 
 const historyConfig = `
@@ -188,5 +190,84 @@ func TestLimitsHaveNoFutureAndNoPrehistory(t *testing.T) {
 		if e := wantCode(t, err, CodeInvalidRequest); e.Faults[0].Field != "at" {
 			t.Errorf("at %v: %v", at, e)
 		}
+	}
+}
+
+// A change of a plan is dated before it is committed, and until then decisions go on
+// under the version before: at an instant behind which one still did, that is what held.
+func TestAPlanHoldsFromTheFirstDecisionUnderIt(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 3, 28, 18, 20, 0, 0, time.UTC)
+	config := "meters: {calls: {unit: call}}\nplans: {all: {limits: [{name: log, meter: calls, algorithm: sliding_log, limit: %d, window: 1h}]}}\ntenants: {acme: {plan: all}}\n"
+	w := newWorldAt(t, start, fmt.Sprintf(config, 10))
+	e := w.engine(t, nil)
+	x := NewReader(w.db.Service(t), w.catalog)
+	mustDecide(t, e, consume("acme", "calls", 1))
+	w.db.AdvanceClock(t, 2*time.Second)
+	mustDecide(t, e, consume("acme", "calls", 1))
+	w.db.AdvanceClock(t, 2*time.Second)
+	w.apply(t, fmt.Sprintf(config, 20))
+	w.db.Exec(t, "set session_replication_role = replica; update quotad.plan_version set created_at = created_at - interval '3 seconds' where version = 2")
+	mustDecide(t, e, consume("acme", "calls", 1))
+	for seconds, want := range map[int]int64{0: 10, 1: 10, 2: 10, 3: 20, 4: 20} {
+		got, err := x.LimitsAt(t.Context(), "acme", "", start.Add(time.Duration(seconds)*time.Second))
+		if err != nil || got.Limits[0].Limit != want {
+			t.Errorf("after %d s: %+v, %v; want the limit %d", seconds, got.Limits, err, want)
+		}
+	}
+}
+
+// While decisions pour in, what is said of an instant is what is said of it afterwards,
+// and usage up to now is whole: series that begin where others ended miss nothing.
+func TestWhatIsReadUpToNowIsFinal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "meters: {calls: {unit: call}}\nplans: {all: {limits: [{name: log, meter: calls, algorithm: sliding_log, limit: 1000000, window: 1h}]}}\ntenants: {acme: {plan: all}}\n")
+	e := w.engine(t, nil)
+	x := NewReader(w.db.Service(t), w.catalog)
+	ctx, cancel := context.WithCancel(t.Context())
+	var writers errgroup.Group
+	for range 4 {
+		writers.Go(func() error {
+			for ctx.Err() == nil {
+				for _, result := range e.DecideAll(t.Context(), []Request{consume("acme", "calls", 1), consume("acme", "calls", 2)}) {
+					if result.Err != nil {
+						return result.Err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	q := UsageQuery{Tenant: "acme", Meter: "calls"}
+	var parts int64
+	for range 100 {
+		part, err := x.Usage(ctx, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts += part.Total
+		q.From = part.To
+		said, err := e.Limits(ctx, "acme", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := x.LimitsAt(ctx, "acme", "", said.DecidedAt)
+		if diff := cmp.Diff(said.Limits, got.Limits); err != nil || diff != "" {
+			t.Fatalf("at %v, %v (-said +got):\n%s", said.DecidedAt, err, diff)
+		}
+	}
+	cancel()
+	if err := writers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	last, err := x.Usage(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts += last.Total
+	var want int64
+	err = w.db.Owner(t).QueryRow(t.Context(), "select sum(units) from quotad.entry").Scan(&want)
+	if err != nil || parts != want {
+		t.Errorf("the parts sum to %d, the entries to %d, %v", parts, want, err)
 	}
 }

@@ -65,11 +65,16 @@ type UsageSeries struct {
 }
 
 // Usage returns usage over time, from the running totals: what a bucket costs does not
-// depend on how much is in it. All of an answer is of one snapshot. It returns
+// depend on how much is in it. All of an answer is of one snapshot, and final up to now:
+// where a series ends the next one may begin. It returns
 // [ledger.ErrNotFound] without such a tenant, [catalog.ErrNotFound] without such a
 // meter, and an *[Error] for a range or a zone that breaks a rule.
 func (x *Reader) Usage(ctx context.Context, q UsageQuery) (Usage, error) {
-	account, now, err := accountNow(ctx, x.db, q.Tenant)
+	now, err := x.ledger.Settle(ctx, q.Tenant, q.To)
+	if err != nil {
+		return Usage{}, err
+	}
+	account, err := accountFacts(ctx, x.db, q.Tenant)
 	if err != nil {
 		return Usage{}, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,28 +12,27 @@ import (
 
 // index: account_tenant_unique. lock: none.
 const accountFactsSQL = `
-select a.tenant_id, a.plan, a.timezone, a.billing_anchor, coalesce(a.calendar_past::text, ''),
-       greatest(quotad.decision_clock(), a.last_at)
+select a.tenant_id, a.plan, a.timezone, a.billing_anchor, coalesce(a.calendar_past::text, '')
 from quotad.account a
 where a.tenant = $1`
 
-// accountNow returns what is known of a tenant, and its time; [ledger.ErrNotFound] if
-// there is no such tenant.
-func accountNow(ctx context.Context, db ledger.Querier, tenant string) (f facts, now time.Time, err error) {
+// accountFacts returns what is known of a tenant; [ledger.ErrNotFound] if there is no
+// such tenant.
+func accountFacts(ctx context.Context, db ledger.Querier, tenant string) (f facts, err error) {
 	rows, err := db.Query(ctx, accountFactsSQL, tenant)
 	if err != nil {
-		return f, now, fmt.Errorf("read account: %w", err)
+		return f, fmt.Errorf("read account: %w", err)
 	}
 	_, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) {
-		return struct{}{}, row.Scan(&f.tenantID, &f.plan, &f.timezone, &f.billingAnchor, &f.calendarPast, &now)
+		return struct{}{}, row.Scan(&f.tenantID, &f.plan, &f.timezone, &f.billingAnchor, &f.calendarPast)
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return f, now, ledger.ErrNotFound
+		return f, ledger.ErrNotFound
 	case err != nil:
-		return f, now, fmt.Errorf("read account: %w", err)
+		return f, fmt.Errorf("read account: %w", err)
 	}
-	return f, now.UTC(), nil
+	return f, nil
 }
 
 // index: subject_unique. lock: none.
