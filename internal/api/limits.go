@@ -35,6 +35,9 @@ func (h *Handler) limits(c *call) error {
 		b = appendText(append(b, `,"subject":`...), decision.Subject)
 	}
 	b = appendInstant(append(b, `,"at":`...), decision.DecidedAt)
+	b = appendText(append(b, `,"status":`...), string(decision.Standing.Status))
+	b = appendText(append(b, `,"plan":`...), decision.Standing.Plan)
+	b = appendNumber(b, `,"plan_version":`, int64(decision.Standing.PlanVersion))
 	b = append(b, `,"limits":[`...)
 	for i := range decision.Limits {
 		if i > 0 {

@@ -11,15 +11,15 @@ const consumeText = "Decides and, if it is allowed, charges, in one commit. Give
 	"With an Idempotency-Key a retry gets the same answer and is not charged again, for 35 days; the same key with another request is 422. " +
 	"A denial changes nothing: the same key may be tried again."
 
-const batchText = "Up to 1,000 requests, each decided as if it had been sent alone and in their order; they are no unit. " +
+const batchText = "Up to 1,000 requests, each decided as if it had been sent alone, those of one tenant in their order; they are no unit. " +
 	"Each result has the status and the body that the request alone would have got."
 
 const entriesText = "A page looks at a bounded range of numbers, so a page of a narrow filter may hold few entries, or none, and still have a next_cursor. " +
 	"As CSV or NDJSON, by format or by Accept, all that the filters select is streamed; a stream that cannot go on is broken off without its end."
 
-const usageText = "From running totals: what a bucket costs to read does not depend on how much is in it, and all of an answer is of one instant. " +
+const usageText = "From running totals: what a bucket costs to read does not depend on how much is in it, and all of an answer is of one instant, final up to now. " +
 	"Without from and to: the tenant's month up to now. The buckets at the ends are cut to the range. Without tz they follow the tenant's own calendar, " +
-	"its billing anchor included; with tz months begin on the first. At most 1,500 buckets a series, and 20,000 on a page of series."
+	"its billing anchor included; with tz months begin on the first; a changed zone of the tenant begins with the next bucket. At most 1,500 buckets a series, and 20,000 on a page of series."
 
 const explainText = "Names the plan version, and for each limit what it had used just before, counted again from the entries, and the sum that was compared. " +
 	"Give seq, the number of an entry, or request_id, which also finds denials that are kept. An allowed request is found by its id within 2 minutes of the instant that the id holds."
@@ -91,7 +91,7 @@ var glossary = map[string]string{
 	"remaining":          "For a limit: this cost fits now and one more does not. For a decision: the smallest over its enforcing limits; absent if none bounds.",
 	"limits":             "What every limit said, in the plan's order.",
 	"PlanSpec.limits":    "The limits, in their order; an empty list allows nothing.",
-	"approximate":        "At an instant of the past, where the level was not full for a thousand entries: used may be one unit less, and remaining one more.",
+	"approximate":        "At an instant of the past, where the level was not full for a thousand entries: one unit less may really be used, and one more remain.",
 	"delay_ms":           "Milliseconds after which to carry the request out, where a leaky bucket shapes.",
 	"retry_after_ms":     "Milliseconds to wait: the same request then passes if there is no other traffic. Absent if waiting never helps.",
 	"receipt":            "Proof of what was recorded: keep it to hold the ledger to it.",
@@ -156,7 +156,7 @@ var glossary = map[string]string{
 	"UsageSeries":       "The usage of the whole tenant, or of one subject.",
 	"UsageBucket":       "The usage from one instant up to another.",
 	"bucket":            "The size of the buckets.",
-	"tz":                "The time zone that days, weeks and months are of.",
+	"tz":                "The time zone that days, weeks and months are of: the one asked for, or the tenant's present one.",
 	"from":              "From this instant on.",
 	"to":                "Before this instant.",
 	"series":            "One series, or one per subject that used the meter in the range or since, in the order in which they were first seen.",
@@ -181,39 +181,42 @@ var glossary = map[string]string{
 	"EdgeExplain.total":     "The running total just before that instant.",
 
 	// Configuration.
-	"meters":            "The meters, by name.",
-	"plans":             "The plans, by name.",
-	"tenants":           "The tenants, by name.",
-	"keys":              "The keys, by id.",
-	"unit":              "What one unit is, such as call or token.",
-	"weights":           "What one of each pool costs: a number or a quoted decimal with at most 6 decimals.",
-	"version":           "The version of the plan: each change is a new one.",
-	"timezone":          "The IANA time zone of calendar windows; UTC if absent on a new tenant, as it was on another.",
-	"billing_anchor":    "The day of the month that months begin on, 1 to 31, clamped; 1 if absent on a new tenant.",
-	"TenantSpec.status": "active may spend; suspended and closed may not. As it was if absent; active for a new tenant.",
-	"created_at":        "When it was created.",
-	"created_by":        "Who created it.",
-	"revoked_at":        "When it was revoked; absent if it is good.",
-	"revoked_by":        "Who revoked it.",
-	"id":                "The key's id: the third part of its token, no secret.",
-	"Record":            "One change of the configuration.",
-	"Record.id":         "The number of the change.",
-	"Record.name":       "The name of the object; a key's is its id, that of the settings is global.",
-	"by":                "Who made it: key:<id>, cli:<user>, or default_plan.",
-	"changes":           "The changes, in the order asked for.",
-	"versions":          "The versions, the newest first.",
-	"default_plan":      "The plan that an unknown tenant gets with its first consume; absent if it stays unknown.",
-	"default_plan_rate": "How many tenants the default plan makes a minute at most; 600 if absent. 0 makes none.",
-	"env":               "The environment that its token names: live if absent.",
-	"scopes":            "What it may do: decide, read, audit, admin. admin includes the others.",
-	"token":             "The key itself, to be sent as Authorization: Bearer. It is shown only here.",
-	"object":            "The kind of thing: meter, plan, tenant, settings or key.",
-	"outcome":           "What became of it: created, changed or unchanged.",
-	"Problem.outcome":   "unknown if nobody can tell yet whether the request was carried out; the same Idempotency-Key settles it.",
-	"differs":           "What is different now, a line each.",
-	"before":            "As it was; null or absent if it was not there.",
-	"after":             "As it is now; null or absent if it is not there.",
-	"config_version":    "The version of the whole configuration after this.",
+	"meters":              "The meters, by name.",
+	"plans":               "The plans, by name.",
+	"tenants":             "The tenants, by name.",
+	"keys":                "The keys, by id.",
+	"unit":                "What one unit is, such as call or token.",
+	"weights":             "What one of each pool costs: a number or a quoted decimal with at most 6 decimals.",
+	"version":             "The version of the plan: each change is a new one.",
+	"timezone":            "The IANA time zone of calendar windows; UTC if absent on a new tenant, as it was on another.",
+	"billing_anchor":      "The day of the month that months begin on, 1 to 31, clamped; 1 if absent on a new tenant.",
+	"Limits.status":       "Whether the tenant may spend: only if it is active has a limit anything remaining.",
+	"Limits.plan":         "The tenant's plan.",
+	"Limits.plan_version": "The version of the plan that was in force.",
+	"TenantSpec.status":   "active may spend; suspended and closed may not. As it was if absent; active for a new tenant.",
+	"created_at":          "When it was created.",
+	"created_by":          "Who created it.",
+	"revoked_at":          "When it was revoked; absent if it is good.",
+	"revoked_by":          "Who revoked it.",
+	"id":                  "The key's id: the third part of its token, no secret.",
+	"Record":              "One change of the configuration.",
+	"Record.id":           "The number of the change.",
+	"Record.name":         "The name of the object; a key's is its id, that of the settings is global.",
+	"by":                  "Who made it: key:<id>, cli:<user>, or default_plan.",
+	"changes":             "The changes, in the order asked for.",
+	"versions":            "The versions, the newest first.",
+	"default_plan":        "The plan that an unknown tenant gets with its first consume; absent if it stays unknown.",
+	"default_plan_rate":   "How many tenants the default plan makes a minute at most; 600 if absent. 0 makes none.",
+	"env":                 "The environment that its token names: live if absent.",
+	"scopes":              "What it may do: decide, read, audit, admin. admin includes the others.",
+	"token":               "The key itself, to be sent as Authorization: Bearer. It is shown only here.",
+	"object":              "The kind of thing: meter, plan, tenant, settings or key.",
+	"outcome":             "What became of it: created, changed or unchanged.",
+	"Problem.outcome":     "unknown if nobody can tell yet whether the request was carried out; the same Idempotency-Key settles it.",
+	"differs":             "What is different now, a line each.",
+	"before":              "As it was; null or absent if it was not there.",
+	"after":               "As it is now; null or absent if it is not there.",
+	"config_version":      "The version of the whole configuration after this.",
 
 	// Problems and operations.
 	"type":     "A URI that names the kind of problem.",

@@ -113,6 +113,9 @@ type (
 		Tenant  string              `json:"tenant"`
 		Subject string              `json:"subject,omitempty"`
 		At      time.Time           `json:"at"`
+		Status  catalog.Status      `json:"status"`
+		Plan    string              `json:"plan"`
+		Version int32               `json:"plan_version"`
 		Limits  []quota.LimitResult `json:"limits"`
 	}
 	aliveBody struct {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/binary"
 	"errors"
 	"net/http"
 	"time"
@@ -65,7 +66,7 @@ func (h *Handler) usage(c *call) error {
 		Series: mapped(usage.Series, newUsageSeriesBody),
 	}
 	if usage.NextSubject > 0 {
-		body.NextCursor = encodeSeqCursor(list, usage.NextSubject)
+		body.NextCursor = encodeUsageCursor(list, usage)
 	}
 	return c.json(http.StatusOK, body)
 }
@@ -104,14 +105,48 @@ func (c *call) usageQuery() (quota.UsageQuery, [cursorDigestBytes]byte, error) {
 	if q.BySubject && q.Subject != "" {
 		f.fault("subject", "must not be given together with group_by")
 	}
-	if !q.BySubject && f.values.Has("cursor") {
-		f.fault("cursor", "must not be given without group_by")
+	for _, paging := range []string{"limit", "cursor"} {
+		if !q.BySubject && f.values.Has(paging) {
+			f.fault(paging, "must not be given without group_by")
+		}
 	}
 	q.From, q.To = f.span()
 	list = listDigest("usage", q.Tenant, q.Meter, string(q.Bucket), q.Zone, stamp(q.From), stamp(q.To))
-	q.AfterSubject = f.seqCursor(list)
+	f.usageCursor(list, &q)
 	return q, list, f.problem()
 }
+
+// A page of subjects goes on behind one of them in the range that the first page had:
+// without to, it would be another one each time, and pages could not be added up.
+func encodeUsageCursor(list [cursorDigestBytes]byte, usage quota.Usage) string {
+	place := binary.BigEndian.AppendUint64(nil, uint64(usage.NextSubject))
+	place = binary.BigEndian.AppendUint64(place, uint64(usage.From.UnixMicro()))
+	return encodeCursor(list, binary.BigEndian.AppendUint64(place, uint64(usage.To.UnixMicro())))
+}
+
+// usageCursor reverses encodeUsageCursor.
+func (f *filter) usageCursor(list [cursorDigestBytes]byte, q *quota.UsageQuery) {
+	place := f.cursor(list)
+	if place == nil {
+		return
+	}
+	if len(place) != 24 {
+		f.fault("cursor", cursorRule)
+		return
+	}
+	var at [3]int64
+	for i := range at {
+		at[i] = int64(binary.BigEndian.Uint64(place[8*i:]))
+	}
+	if at[0] < 1 || at[1] < 0 || at[2] <= at[1] || at[2] > instantMaxMicros {
+		f.fault("cursor", cursorRule)
+		return
+	}
+	q.AfterSubject, q.From, q.To = at[0], time.UnixMicro(at[1]).UTC(), time.UnixMicro(at[2]).UTC()
+}
+
+// instantMaxMicros is the last instant of the year 9999, which RFC 3339 can still write.
+const instantMaxMicros = 253_402_300_799_999_999
 
 // zoneRule is the rule that a time zone breaks, or "".
 func zoneRule(zone string) string {

@@ -128,9 +128,10 @@ func TestUsageRefusesWhatItCannotCut(t *testing.T) {
 		"tz=../../etc/passwd":          {"tz", "IANA"},
 		"group_by=dims":                {"group_by", "one of"},
 		"cursor=AAAA":                  {"cursor", "without group_by"},
+		"limit=7":                      {"limit", "without group_by"},
 		"subject=":                     {"subject", ""},
 		"from=yesterday":               {"from", "RFC 3339"},
-		"from=2027-01-01T00:00:00Z":    {"to", "after from"},
+		"from=2027-01-01T00:00:00Z":    {"from", "before to"},
 		"group_by=subject&subject=u":   {"subject", "together"},
 		"group_by=subject&cursor=AAAA": {"cursor", "next_cursor"},
 	} {
@@ -143,5 +144,36 @@ func TestUsageRefusesWhatItCannotCut(t *testing.T) {
 	page := read[usageBody](t, s.usage("bucket=minute&tz=Europe/Berlin&from=2025-10-25T22:00:00Z&to=2025-10-26T23:00:00Z"))
 	if diff := cmp.Diff(1500, len(page.Series[0].Buckets)); diff != "" {
 		t.Errorf("minutes of a day of 25 hours, want-, got+:\n%s", diff)
+	}
+}
+
+// Pages of subjects are of one range, whatever is used between them: they can be added
+// up. What was used without a subject is in no series.
+func TestPagesOfUsageAreOfOneRange(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	for i := range 5 {
+		s.consume(fmt.Sprintf(`{"tenant":"globex","subject":"u%d","meter":"llm.tokens","cost":%d}`, i, 1+i)).want(t, 200)
+	}
+	s.consume(`{"tenant":"globex","meter":"llm.tokens","cost":100}`).want(t, 200)
+	first := read[usageBody](t, s.usage("group_by=subject&limit=2"))
+	sum, page := int64(0), first
+	for {
+		for _, series := range page.Series {
+			sum += series.Total
+		}
+		if page.NextCursor == "" {
+			break
+		}
+		s.pass(time.Hour)
+		s.consume(`{"tenant":"globex","subject":"u4","meter":"llm.tokens","cost":1000}`).want(t, 200)
+		page = read[usageBody](t, s.usage("group_by=subject&limit=2&cursor="+page.NextCursor))
+		if !page.From.Equal(first.From) || !page.To.Equal(first.To) || page.Total != first.Total {
+			t.Errorf("a later page is of %v to %v and %d in all, the first one of %v to %v and %d",
+				page.From, page.To, page.Total, first.From, first.To, first.Total)
+		}
+	}
+	if sum != 15 || first.Total != 115 {
+		t.Errorf("subjects sum to %d of %d, want 15 of 115", sum, first.Total)
 	}
 }

@@ -311,6 +311,7 @@ func (b *book) stand(tenant, subject string) Decision {
 	v := verdict{decision: Decision{
 		Tenant:    tenant,
 		Subject:   subject,
+		Standing:  &Standing{Status: b.status, Plan: b.rules.plan.Name, PlanVersion: b.rules.plan.Version},
 		DecidedAt: time.UnixMicro(b.nowMicros).UTC(),
 		ClockAt:   time.UnixMicro(b.clockMicros).UTC(),
 		Limits:    []LimitResult{},

@@ -39,6 +39,8 @@ type Decision struct {
 	RetryMS   *int64         `json:"retry_after_ms,omitzero"` // denied only: the longest wait; nil if waiting never helps
 	Receipt   *Receipt       `json:"receipt,omitzero"`        // allowed and recorded only
 
+	// Standing is whose limits they are, where nothing was decided.
+	Standing *Standing `json:"-"`
 	// Replayed says that this is the answer an earlier request with the same key got.
 	Replayed bool `json:"-"`
 	// ClockAt is the real clock that the waits of this decision are told from. DecidedAt
@@ -47,6 +49,13 @@ type Decision struct {
 	// Encoded is the JSON form where it is already at hand (keyed and replayed
 	// answers); nil otherwise.
 	Encoded []byte `json:"-"`
+}
+
+// A Standing says under which plan, and whether at all, a tenant may spend.
+type Standing struct {
+	Status      catalog.Status
+	Plan        string
+	PlanVersion int32
 }
 
 // A ChargeResult is what one meter was charged, or would have been.

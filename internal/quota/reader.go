@@ -131,7 +131,7 @@ func (u *Usage) cut(q UsageQuery, account facts, now time.Time) ([]int64, error)
 		u.From = time.UnixMicro(start).UTC()
 	}
 	if !u.From.Before(u.To) {
-		return nil, usageFault("to", "must be after from")
+		return nil, usageFault("from", "must be before to, which is now if absent")
 	}
 	bucket := q.Bucket
 	if bucket == "" {
