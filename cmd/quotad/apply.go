@@ -37,7 +37,7 @@ func (cmd applyCmd) Run(ctx context.Context, s *streams) error {
 	defer pool.Close()
 	changes, err := catalog.NewStore(pool).Apply(ctx, cliActor(), config, catalog.ApplyOptions{Prune: cmd.Prune, DryRun: cmd.DryRun})
 	if err != nil {
-		return faultsOf(unmigrated(err), s.Err)
+		return faultsOf(forbidden(err), s.Err)
 	}
 	if cmd.JSON {
 		return json.NewEncoder(s.Out).Encode(changes)

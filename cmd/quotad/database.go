@@ -39,8 +39,8 @@ func (f databaseFlags) connConfig() (*pgx.ConnConfig, error) {
 	return config.ConnConfig, nil
 }
 
-// open connects a pool and makes sure that the database answers. The error says what
-// was tried; a password is never in it.
+// open connects a pool and makes sure that the database answers and has this binary's
+// schema. The error says what was tried; a password is never in it.
 func (f databaseFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
 	conn, err := f.connConfig()
 	if err != nil {
@@ -59,9 +59,15 @@ func (f databaseFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectMax)
 	defer cancel()
-	if err := pool.Ping(ctx); err != nil {
+	err = pool.Ping(ctx)
+	if err != nil {
+		err = unreachable(conn, err)
+	} else {
+		err = checkSchemaVersion(ctx, pool)
+	}
+	if err != nil {
 		pool.Close()
-		return nil, unreachable(conn, err)
+		return nil, err
 	}
 	return pool, nil
 }
@@ -99,17 +105,11 @@ type oneLine struct{ error }
 func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
 func (e oneLine) Unwrap() error { return e.error }
 
-// unmigrated says what to do if err is that the schema is missing or out of reach;
+// forbidden says what to do if err is that the login may not do what it was told to;
 // another error is returned as it is.
-func unmigrated(err error) error {
+func forbidden(err error) error {
 	var refused *pgconn.PgError
-	if !errors.As(err, &refused) {
-		return err
-	}
-	switch refused.Code {
-	case "3F000", "42P01", "42703": // no such schema, table, column
-		return fmt.Errorf("the database lacks this version's schema; run `quotad migrate`: %w", err)
-	case "42501":
+	if errors.As(err, &refused) && refused.Code == "42501" {
 		return fmt.Errorf("the login may not do this; make it a member of quotad_service: %w", err)
 	}
 	return err

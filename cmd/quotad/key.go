@@ -47,7 +47,7 @@ func (cmd keyCreateCmd) Run(ctx context.Context, s *streams) error {
 		Env: cmd.Env, Name: cmd.Name, Scopes: cmd.Scopes, Tenant: cmd.Tenant,
 	})
 	if err != nil {
-		return faultsOf(unmigrated(err), s.Err)
+		return faultsOf(forbidden(err), s.Err)
 	}
 	if cmd.JSON {
 		return json.NewEncoder(s.Out).Encode(createdKey{token, key})
@@ -78,7 +78,7 @@ func (cmd keyListCmd) Run(ctx context.Context, s *streams) error {
 	for {
 		keys, next, err := store.Keys(ctx, query)
 		if err != nil {
-			return unmigrated(err)
+			return forbidden(err)
 		}
 		for _, key := range keys {
 			if err := print(key); err != nil {
@@ -132,7 +132,7 @@ func (cmd keyRevokeCmd) Run(ctx context.Context, s *streams) error {
 	case errors.Is(err, catalog.ErrNotFound):
 		return fmt.Errorf("there is no key %q; `quotad key list` shows them", cmd.ID)
 	case err != nil:
-		return unmigrated(err)
+		return forbidden(err)
 	}
 	_, err = fmt.Fprintf(s.Out, "%s was revoked at %s by %s; every instance refuses it within %v\n",
 		key.ID, key.RevokedAt.Format(time.RFC3339), key.RevokedBy, catalog.RevocationMax)

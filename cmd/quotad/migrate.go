@@ -100,6 +100,18 @@ func migrateDatabase(ctx context.Context, config *pgx.ConnConfig) (migrateResult
 	if err := requireDirect(ctx, config); err != nil {
 		return result, fmt.Errorf("migrate: %w", err)
 	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return result, fmt.Errorf("migrate: %w", unreachable(config, err))
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	version, head, err := schemaVersion(ctx, conn)
+	if err == nil {
+		err = refuseNewerSchema(version, head)
+	}
+	if err != nil {
+		return result, fmt.Errorf("migrate: %w", err)
+	}
 	applied, err := migrations.Up(ctx, config)
 	if err != nil {
 		return result, err
@@ -107,8 +119,8 @@ func migrateDatabase(ctx context.Context, config *pgx.ConnConfig) (migrateResult
 	for _, m := range applied {
 		result.Applied = append(result.Applied, m.Name)
 	}
-	result.Version, err = migrations.Head()
-	return result, err
+	result.Version = head
+	return result, nil
 }
 
 // directRounds is how often two connections are asked for their sessions. Where a pooler
@@ -192,11 +204,18 @@ select exists (select from pg_catalog.pg_roles where rolname = $1),
          join pg_catalog.pg_roles r on r.oid = n.nspowner
          where n.nspname = 'quotad' and r.rolname = $1)`
 
+// Migrations of one database take turns; two that change one role at once would fail. The
+// key is of quotad's migrations alone.
+const serviceLoginTurnSQL = `select pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('quotad service login', 0))`
+
 // writeServiceLogin runs in one transaction. Utility statements take no parameters, so
 // the name is quoted as an identifier and the password goes as a verifier, whose
 // alphabet needs no quoting: no server log, and no statistics view, ever holds the
 // password. The login's settings hold however it connects, through a pooler too.
 func writeServiceLogin(ctx context.Context, tx pgx.Tx, login, verifier string) (created bool, err error) {
+	if _, err := tx.Exec(ctx, serviceLoginTurnSQL); err != nil {
+		return false, err
+	}
 	var exists, mighty, owner bool
 	if err := tx.QueryRow(ctx, loginFactsSQL, login).Scan(&exists, &mighty, &owner); err != nil {
 		return false, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quotad/quotad/internal/devpg"
 	"github.com/quotad/quotad/internal/pg"
@@ -236,6 +238,55 @@ func TestThePostgreSQLPageListsTheLoginsSettings(t *testing.T) {
 	for _, s := range pg.LoginSettings() {
 		if line := fmt.Sprintf("alter role quotad_app set %s = '%s';", s.Name, s.Value); !strings.Contains(string(text), line) {
 			t.Errorf("docs/postgresql.md lacks %q", line)
+		}
+	}
+}
+
+// Every replica may migrate when it starts: the login too is made in turns.
+func TestMigrationsAtOnceAgreeOnTheServiceLogin(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Blank(t)
+	login := db.Name + "_app"
+	dropLogin(t, db, login)
+	var group errgroup.Group
+	for range 8 {
+		group.Go(func() error {
+			code, _, stderr := command(t, "migrate", "--database-url", db.OwnerURL, "--service-login", login)
+			if code != 0 {
+				return errors.New(stderr)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever works on a database that another version has migrated would write what that
+// one does not expect, or judge it by other rules.
+func TestCommandsRefuseAnotherVersionsSchema(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	file := filepath.Join(t.TempDir(), "q.yaml")
+	if err := os.WriteFile(file, []byte("meters: {calls: {unit: call}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	commands := [][]string{
+		{"apply", "--file", file}, {"key", "create", "--scope", "admin"}, {"key", "list"}, {"key", "revoke", "x"}, {"verify"}, {"migrate"},
+	}
+	db.Exec(t, "insert into goose_db_version (version_id, is_applied) values (99999, true)")
+	for _, arguments := range commands {
+		code, _, stderr := command(t, append(arguments, "--database-url", db.OwnerURL)...)
+		if code == 0 || !strings.Contains(stderr, "newer than") {
+			t.Errorf("%v on a newer schema exits with %d: %s; want a refusal", arguments, code, stderr)
+		}
+	}
+	db.Exec(t, "delete from goose_db_version where version_id >= (select max(version_id) from goose_db_version where version_id < 99999)")
+	for _, arguments := range commands[:len(commands)-1] {
+		code, _, stderr := command(t, append(arguments, "--database-url", db.OwnerURL)...)
+		if code == 0 || !strings.Contains(stderr, "run `quotad migrate`") {
+			t.Errorf("%v on an older schema exits with %d: %s; want a refusal", arguments, code, stderr)
 		}
 	}
 }

@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/quotad/quotad/internal/api"
-	"github.com/quotad/quotad/migrations"
 )
 
 // serveCmd runs one instance. Any number may run on one database.
@@ -151,33 +148,3 @@ func checkServiceLogin(ctx context.Context, conn *pgx.Conn) error {
 }
 
 const serviceLoginAdvice = "make one with `quotad migrate --service-login NAME` and serve as that"
-
-const schemaVersionSQL = `select coalesce(max(version_id) filter (where is_applied), 0) from goose_db_version`
-
-// checkSchemaVersion requires the very schema that this binary was built with.
-func checkSchemaVersion(ctx context.Context, conn *pgx.Conn) error {
-	head, err := migrations.Head()
-	if err != nil {
-		return err
-	}
-	var version int64
-	err = conn.QueryRow(ctx, schemaVersionSQL).Scan(&version)
-	var pgErr *pgconn.PgError
-	switch {
-	case errors.As(err, &pgErr) && (pgErr.Code == undefinedTable || pgErr.Code == insufficientPrivilege):
-		return errors.New("the database has no schema that this login may use: run `quotad migrate`")
-	case err != nil:
-		return err
-	case version < head:
-		return fmt.Errorf("the schema is at version %d and this quotad needs %d: run `quotad migrate`", version, head)
-	case version > head:
-		return fmt.Errorf("the schema is at version %d, newer than the %d of this quotad: run a newer quotad", version, head)
-	}
-	return nil
-}
-
-// SQLSTATEs that say that migrate has not been run here.
-const (
-	undefinedTable        = "42P01"
-	insufficientPrivilege = "42501"
-)

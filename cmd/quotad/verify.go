@@ -83,7 +83,7 @@ func (r *verifyResult) print(s *streams) error {
 func verifyTenants(ctx context.Context, pool *pgxpool.Pool, only string, s *streams) (*verifyResult, error) {
 	heads, total, err := headsOf(ctx, pool, only)
 	if err != nil {
-		return nil, unmigrated(err)
+		return nil, forbidden(err)
 	}
 	bar := newProgress(s.Err, total, "entries")
 	defer bar.finish()
@@ -95,7 +95,7 @@ func verifyTenants(ctx context.Context, pool *pgxpool.Pool, only string, s *stre
 		case errors.Is(err, ledger.ErrNotFound):
 			return nil, fmt.Errorf("there is no tenant %q", head.Tenant)
 		case err != nil:
-			return nil, unmigrated(err)
+			return nil, forbidden(err)
 		}
 		result.Tenants++
 		result.Entries += found.Entries
