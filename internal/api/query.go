@@ -77,12 +77,17 @@ func (f *filter) instant(name string) time.Time {
 		return time.Time{}
 	}
 	at, err := time.Parse(time.RFC3339Nano, f.values.Get(name))
-	if err != nil || at.Year() < 1970 {
-		f.fault(name, "must be an instant as RFC 3339 writes it, like 2026-01-31T12:00:00Z, not before 1970")
+	at = at.UTC().Truncate(time.Microsecond)
+	if err != nil || !instantAllowed(at) {
+		f.fault(name, "must be an instant as RFC 3339 writes it, like 2026-01-31T12:00:00Z, from 1970 to 9999")
 		return time.Time{}
 	}
-	return at.UTC().Truncate(time.Microsecond)
+	return at
 }
+
+// instantAllowed reports whether an instant, in UTC, is one that a request may name:
+// RFC 3339 cannot write what comes after, and nothing was counted before.
+func instantAllowed(at time.Time) bool { return at.Year() >= 1970 && at.Year() <= 9999 }
 
 // seqRule is the rule of an entry's number.
 const seqRule = "must be a whole number from 1 to 999999999999999"
@@ -121,29 +126,25 @@ func (f *filter) span() (from, to time.Time) {
 	return from, to
 }
 
-// cursor returns the place in the list that the parameter cursor holds; nil if none is
-// given.
-func (f *filter) cursor(list [cursorDigestBytes]byte) []byte {
+// place reads the parameter cursor, where it is given, with the function for the places
+// of its list. A damaged one is a fault, so what was read of it is never used.
+func (f *filter) place(list [cursorDigestBytes]byte, read func(*placeReader)) {
 	if !f.values.Has("cursor") {
-		return nil
+		return
 	}
 	place, ok := decodeCursor(list, f.values.Get("cursor"))
-	if !ok {
-		f.fault("cursor", cursorRule)
-		return nil
+	p := placeReader{rest: place}
+	if ok {
+		read(&p)
 	}
-	return place
+	if !ok || p.damaged || len(p.rest) > 0 {
+		f.fault("cursor", cursorRule)
+	}
 }
 
 // seqCursor returns the number that the list goes on behind; 0 at its beginning.
-func (f *filter) seqCursor(list [cursorDigestBytes]byte) int64 {
-	if !f.values.Has("cursor") {
-		return 0
-	}
-	seq, ok := decodeSeqCursor(list, f.values.Get("cursor"))
-	if !ok {
-		f.fault("cursor", cursorRule)
-	}
+func (f *filter) seqCursor(list [cursorDigestBytes]byte) (seq int64) {
+	f.place(list, func(p *placeReader) { seq = p.number() })
 	return seq
 }
 
