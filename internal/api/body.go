@@ -37,9 +37,9 @@ type bodyReader struct {
 	name   []byte // of the current member, unquoted
 }
 
-// reset starts the walk over the bytes in b.text.
-func (b *bodyReader) reset() {
-	b.dec.Reset(&b.text)
+// reset starts the walk over the bytes in b.text, strictly unless options say otherwise.
+func (b *bodyReader) reset(options ...jsontext.Options) {
+	b.dec.Reset(&b.text, options...)
 	b.faults, b.broken, b.prefix = nil, false, ""
 }
 
@@ -253,14 +253,21 @@ func (b *bodyReader) fail(err error) {
 	}
 }
 
-// fieldOfPointer turns "/charges/1/cost" into "charges[1].cost".
+// fieldOfPointer turns "/charges/1/cost" into "charges[1].cost". No request has a list
+// in a list, so an index there names no field: the list around it is the nearest one.
 func fieldOfPointer(pointer jsontext.Pointer) string {
 	var field strings.Builder
+	indexed := false
 	for token := range pointer.Tokens() {
 		if _, err := strconv.ParseUint(token, 10, 16); err == nil && field.Len() > 0 {
+			if indexed {
+				break
+			}
+			indexed = true
 			field.WriteString("[" + token + "]")
 			continue
 		}
+		indexed = false
 		if field.Len() > 0 {
 			field.WriteByte('.')
 		}

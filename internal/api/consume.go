@@ -61,16 +61,17 @@ func (c *call) consumeRequest() (quota.Request, error) {
 	}
 	c.in.reset()
 	r := decodeConsume(&c.in)
-	if c.in.broken {
-		return r, c.in.problem()
-	}
 	r.Key = key
 	return r, c.in.check(r)
 }
 
 // check adds the faults of a request that was read to those noted on the way, and
-// returns the problem that they come to, or nil.
+// returns the problem that they come to, or nil. Of one that was not read to its end
+// there is no more to say.
 func (b *bodyReader) check(r quota.Request) error {
+	if b.broken {
+		return b.problem()
+	}
 	err := r.Validate()
 	if err == nil && len(b.faults) == 0 {
 		return nil
