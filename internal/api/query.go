@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,8 @@ func (c *call) query(known ...string) (url.Values, error) {
 	var faults []quota.Fault
 	for name, given := range values {
 		switch {
+		case name == "":
+			faults = append(faults, quota.Fault{Field: "query", Rule: "must not have a parameter with an empty name"})
 		case !slices.Contains(known, name):
 			faults = append(faults, quota.Fault{Field: shorten(name), Rule: "is not a parameter of this request"})
 		case len(given) > 1:
@@ -76,14 +79,19 @@ func (f *filter) instant(name string) time.Time {
 	if !f.values.Has(name) {
 		return time.Time{}
 	}
-	at, err := time.Parse(time.RFC3339Nano, f.values.Get(name))
+	text := f.values.Get(name)
+	at, err := time.Parse(time.RFC3339Nano, text)
 	at = at.UTC().Truncate(time.Microsecond)
-	if err != nil || !instantAllowed(at) {
+	if err != nil || !instantPattern.MatchString(text) || !instantAllowed(at) {
 		f.fault(name, "must be an instant as RFC 3339 writes it, like 2026-01-31T12:00:00Z, from 1970 to 9999")
 		return time.Time{}
 	}
 	return at
 }
+
+// instantPattern is RFC 3339's form. Go's parser takes more: a comma for the dot, an hour
+// of one digit, and offsets of a day or more.
+var instantPattern = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 // instantAllowed reports whether an instant, in UTC, is one that a request may name:
 // RFC 3339 cannot write what comes after, and nothing was counted before.
@@ -153,12 +161,12 @@ func (f *filter) pageSize() int {
 	if !f.values.Has("limit") {
 		return pageDefault
 	}
-	size, err := strconv.Atoi(f.values.Get("limit"))
-	if err != nil || size < 1 || size > pageMax {
+	size, ok := parseUnits([]byte(f.values.Get("limit")))
+	if !ok || size < 1 || size > pageMax {
 		f.fault("limit", "must be a whole number from 1 to "+strconv.Itoa(pageMax))
 		return pageDefault
 	}
-	return size
+	return int(size)
 }
 
 func (f *filter) problem() error {
