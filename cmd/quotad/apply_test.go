@@ -143,7 +143,8 @@ func TestApplyReadsStandardInput(t *testing.T) {
 		t.Errorf("readConfigFile = %v, want a fault in stdin", err)
 	}
 	huge := strings.NewReader(strings.Repeat("#", 2*catalog.FileBytesMax))
-	if _, err := readConfigFile("-", huge); err == nil || huge.Len() == 0 {
-		t.Errorf("readConfigFile = %v and left %d bytes, want it to stop reading", err, huge.Len())
+	_, err = readConfigFile("-", huge)
+	if want := "stdin: must be at most 1048576 bytes long"; err == nil || err.Error() != want || huge.Len() == 0 {
+		t.Errorf("readConfigFile = %v and left %d bytes, want it to stop reading and say %q", err, huge.Len(), want)
 	}
 }

@@ -1,10 +1,13 @@
 package api
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/quotad/quotad/internal/quota"
 )
@@ -31,7 +34,7 @@ func (h *Handler) consumeBatch(c *call) error {
 	if err := c.readBody(batchBytesMax); err != nil {
 		return err
 	}
-	c.in.reset()
+	c.in.resetBatch()
 	items := decodeBatch(&c.in)
 	if len(c.in.faults) > 0 {
 		return c.in.problem()
@@ -104,6 +107,13 @@ func inItem(err error) error {
 	return &renamed
 }
 
+// resetBatch starts the walk over a batch, which is cut into its items whatever their
+// texts and names are; each item is then read as strictly as a request alone. Otherwise
+// one bad text, from one of the callers that a gateway batches, would refuse all others.
+func (b *bodyReader) resetBatch() {
+	b.reset(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
+}
+
 // decodeBatch reads the body of POST /v1/consume/batch: {items: [{…, idempotency_key?}]}.
 // Faults of the batch are left in b; those of an item are the item's, with its fields
 // named as if it stood alone.
@@ -114,13 +124,16 @@ func decodeBatch(b *bodyReader) []batchItem {
 		return nil
 	}
 	for b.member() {
-		if string(b.name) != "items" {
+		switch {
+		case string(b.name) != "items":
 			b.unknown()
-			continue
-		}
-		given = true
-		if b.array("items") {
-			items = decodeItems(b)
+		case given:
+			b.skip("items", "must be given only once")
+		default:
+			given = true
+			if b.array("items") {
+				items = decodeItems(b)
+			}
 		}
 	}
 	b.end()
@@ -134,27 +147,26 @@ func decodeBatch(b *bodyReader) []batchItem {
 	return items
 }
 
+// decodeItems reads the items of a batch. The reader of items has no text of its own: it
+// walks the bytes of the batch.
 func decodeItems(b *bodyReader) []batchItem {
 	var items []batchItem
-	batchFaults := b.faults
+	var item bodyReader
 	for b.more() {
 		if len(items) == batchItemsMax {
-			b.faults = batchFaults
 			b.fault("items", fmt.Sprintf("must hold at most %d items", batchItemsMax))
 			b.broken = true // nobody reads the rest
 			return nil
 		}
-		b.faults = nil
-		request := decodeRequest(b, true)
-		if b.broken {
-			b.faults = b.faults[len(b.faults)-1:] // what is broken is the whole body
+		text, err := b.dec.ReadValue()
+		if err != nil {
+			b.fail(err)
 			return nil
 		}
-		item := batchItem{request: request, err: b.check(request)}
-		items = append(items, item)
-	}
-	if !b.broken {
-		b.faults = batchFaults
+		item.text = *bytes.NewBuffer(text)
+		item.reset()
+		request := decodeRequest(&item, true)
+		items = append(items, batchItem{request: request, err: item.check(request)})
 	}
 	return slices.Clip(items)
 }

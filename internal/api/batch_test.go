@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,6 +84,44 @@ func TestBatchAnswersEachItemAsIfSentAlone(t *testing.T) {
 	}
 }
 
+// A text or a name that no request may hold is a fault of its item, named as if the item
+// stood alone: one of a gateway's callers must not refuse the others.
+func TestBatchRefusesABadTextForItsItemAlone(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	good := `{"tenant":"huge","meter":"api.calls"}`
+	bad := []struct{ item, field, rule string }{
+		{`{"tenant":"huge","meter":"api.calls","dims":{"a":"1","a":"2"}}`, "dims.a", "only once"},
+		{`{"tenant":"huge","meter":"api.calls","tenant":"globex"}`, "tenant", "only once"},
+		{`{"tenant":"huge","meter":"api.calls","\u0074enant":"globex"}`, "tenant", "only once"},
+		{`{"tenant":"huge","charges":[{"meter":"api.calls","cost":1,"cost":2}]}`, "charges[0].cost", "only once"},
+		{"{\"tenant\":\"huge\",\"meter\":\"api.calls\",\"subject\":\"\xff\"}", "subject", "UTF-8"},
+		{"{\"tenant\":\"huge\",\"meter\":\"api.calls\",\"dims\":{\"\xff\":\"\"}}", "dims", "UTF-8"},
+		{`{"tenant":"huge","meter":"api.calls","subject":"\ud800"}`, "subject", "UTF-8"},
+		{`{"tenant":"huge","meter":"api.calls","extra":{"a":["\udfff\ud800"]}}`, "extra.a[0]", "UTF-8"},
+		{`{"tenant":"huge","meter":"api.calls","idempotency_key":"\ud800"}`, "idempotency_key", "UTF-8"},
+	}
+	items := []string{good}
+	for _, tt := range bad {
+		items = append(items, tt.item, good)
+	}
+	results := s.batch(items...).results(t)
+	for i, a := range results {
+		if i%2 == 0 {
+			a.want(t, 200)
+			continue
+		}
+		a.wantFault(t, bad[i/2].field, bad[i/2].rule)
+		if strings.Contains(bad[i/2].item, idempotencyKeyField) {
+			continue // alone, it is in the header
+		}
+		alone := s.consume(bad[i/2].item)
+		if got, want := a.problem(t).Errors, alone.problem(t).Errors; !slices.Equal(got, want) {
+			t.Errorf("faults of %s = %v in a batch, want %v as alone", bad[i/2].item, got, want)
+		}
+	}
+}
+
 // Items of one tenant are decided in their order, whatever else is in the batch.
 func TestBatchKeepsTheOrderOfATenantsItems(t *testing.T) {
 	t.Parallel()
@@ -114,7 +153,11 @@ func TestBatchThatIsWrongAsAWholeDoesNothing(t *testing.T) {
 		{`{"items":{}}`, "items", "must be an array"},
 		{`{"items":[` + good + `],"more":1}`, "more", "not a field"},
 		{`{"items":[` + good + `]} x`, "body", ""},
-		{`{"items":[` + good + `,{"tenant":"acme","tenant":"b"}]}`, "items[1].tenant", "only once"},
+		{`{"items":[` + good + `],"items":[` + good + `]}`, "items", "only once"},
+		{"{\"items\":[" + good + "],\"\xff\":1}", "body", "UTF-8"},
+		{`{"items":[` + good + `,{"tenant":"acme","meter":}]}`, "items[1]", "valid JSON"},
+		{`{"items":[` + good + `,{"tenant":"acme","cost":01}]}`, "items[1]", "valid JSON"},
+		{`{"items":[` + good + `,` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `]}`, "items[1]", "valid JSON"},
 		{`{"items":[` + good + `,{"tenant":"acme"`, "items[1]", "ends early"},
 		{`{"items":[` + strings.Repeat(good+",", 1000) + good + `]}`, "items", "at most 1000"},
 	} {

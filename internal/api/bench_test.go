@@ -104,3 +104,20 @@ func BenchmarkBearer(b *testing.B) {
 		}
 	}
 }
+
+// A batch as large as one may be is walked without a copy of its bytes.
+func BenchmarkDecodeBatch(b *testing.B) {
+	const item = `{"tenant":"tenant-000123","subject":"user-7","meter":"api.calls","cost":1,"idempotency_key":"3f2a1b0c9d8e","dims":{"region":"eu"}}`
+	body := `{"items":[` + strings.Repeat(item+",", batchItemsMax-1) + item + `]}`
+	var reader bodyReader
+	b.ReportAllocs()
+	b.SetBytes(int64(len(body)))
+	for b.Loop() {
+		reader.text.Reset()
+		reader.text.WriteString(body)
+		reader.resetBatch()
+		if items := decodeBatch(&reader); len(items) != batchItemsMax || len(reader.faults) > 0 {
+			b.Fatal(len(items), reader.faults)
+		}
+	}
+}

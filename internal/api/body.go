@@ -32,14 +32,14 @@ type bodyReader struct {
 	text   bytes.Buffer
 	dec    jsontext.Decoder
 	faults []quota.Fault
-	broken bool   // the rest cannot be read
+	broken bool   // the rest cannot be read, or does not matter
 	prefix string // of field names: "" or "charges[1]"
 	name   []byte // of the current member, unquoted
 }
 
-// reset starts the walk over the bytes in b.text.
-func (b *bodyReader) reset() {
-	b.dec.Reset(&b.text)
+// reset starts the walk over the bytes in b.text, strictly unless options say otherwise.
+func (b *bodyReader) reset(options ...jsontext.Options) {
+	b.dec.Reset(&b.text, options...)
 	b.faults, b.broken, b.prefix = nil, false, ""
 }
 
@@ -162,9 +162,10 @@ func (b *bodyReader) units(field string) int64 {
 	return units
 }
 
-// parseUnits reads up to 15 digits and nothing else. Leading zeros are no JSON.
+// parseUnits reads up to 15 digits and nothing else. Leading zeros are no JSON, and in a
+// query or a path one number would have many names.
 func parseUnits(digits []byte) (int64, bool) {
-	if len(digits) == 0 || len(digits) > 15 {
+	if len(digits) == 0 || len(digits) > 15 || len(digits) > 1 && digits[0] == '0' {
 		return 0, false
 	}
 	var units int64
@@ -177,8 +178,16 @@ func parseUnits(digits []byte) (int64, bool) {
 	return units, true
 }
 
+// emptyNameRule is the rule that a field named "" breaks: a fault of what it is in, as no
+// reader of the answer would see such a name.
+const emptyNameRule = "must not have a field with an empty name"
+
 // unknown notes the current member as one that the request does not have.
 func (b *bodyReader) unknown() {
+	if len(b.name) == 0 {
+		b.skip("", emptyNameRule)
+		return
+	}
 	b.skip(string(b.name), "is not a field of this request")
 }
 
@@ -206,11 +215,13 @@ func (b *bodyReader) skip(field, rule string) {
 	b.fault(b.field(field), rule)
 }
 
-// field is the full name of a member here.
+// field is the full name of a member here or, without one, of what the members are of.
 func (b *bodyReader) field(name string) string {
 	switch {
-	case name == "":
+	case name == "" && b.prefix == "":
 		return "body"
+	case name == "":
+		return b.prefix
 	case b.prefix == "":
 		return name
 	}
@@ -241,6 +252,11 @@ func (b *bodyReader) fail(err error) {
 		return
 	}
 	field := fieldOfPointer(syntax.JSONPointer)
+	if b.dec.StackDepth() > 0 {
+		if kind, _ := b.dec.StackIndex(1); kind != '{' {
+			field = "body" // has no fields
+		}
+	}
 	switch {
 	case errors.Is(syntax.Err, jsontext.ErrDuplicateName):
 		b.fault(field, "must be given only once")
@@ -253,18 +269,26 @@ func (b *bodyReader) fail(err error) {
 	}
 }
 
-// fieldOfPointer turns "/charges/1/cost" into "charges[1].cost".
+// fieldOfPointer turns "/charges/1/cost" into "charges[1].cost". No request has a list
+// in a list or a field without a name: what is around them is the nearest field.
 func fieldOfPointer(pointer jsontext.Pointer) string {
 	var field strings.Builder
+	indexed := false
 	for token := range pointer.Tokens() {
-		if _, err := strconv.ParseUint(token, 10, 16); err == nil && field.Len() > 0 {
+		_, err := strconv.ParseUint(token, 10, 16)
+		index := err == nil && field.Len() > 0
+		if token == "" || index && indexed {
+			break
+		}
+		switch {
+		case index:
 			field.WriteString("[" + token + "]")
-			continue
+		case field.Len() > 0:
+			field.WriteString("." + token)
+		default:
+			field.WriteString(token)
 		}
-		if field.Len() > 0 {
-			field.WriteByte('.')
-		}
-		field.WriteString(token)
+		indexed = index
 	}
 	if field.Len() == 0 {
 		return "body"

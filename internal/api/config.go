@@ -70,7 +70,7 @@ func (h *Handler) meter(c *call) error {
 
 // meters is GET /v1/meters.
 func (h *Handler) meters(c *call) error {
-	page, err := c.page("meters")
+	page, err := c.page("meters", nameRule)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (h *Handler) plan(c *call) error {
 
 // plans is GET /v1/plans.
 func (h *Handler) plans(c *call) error {
-	page, err := c.page("plans")
+	page, err := c.page("plans", nameRule)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (h *Handler) tenantConfig(c *call) error {
 // tenants is GET /v1/tenants. A key that is bound to a tenant sees that one alone.
 func (h *Handler) tenants(c *call) error {
 	q := catalog.TenantQuery{}
-	page, err := c.page("tenants", nameFilter{"plan", nameRule, &q.Plan},
+	page, err := c.page("tenants", catalog.IDRule, nameFilter{"plan", nameRule, &q.Plan},
 		nameFilter{"status", oneOf(statuses...), (*string)(&q.Status)}, nameFilter{"prefix", catalog.TextRule, &q.Prefix})
 	if err != nil {
 		return err
@@ -268,9 +268,9 @@ type nameFilter struct {
 	to   *string
 }
 
-// page reads the page that a list of names is asked for, and its filters. A cursor is
-// good for the same filters only.
-func (c *call) page(list string, filters ...nameFilter) (namePage, error) {
+// page reads the page that a list of names is asked for, and its filters; placeRule is
+// the rule of those names. A cursor is good for the same filters only.
+func (c *call) page(list string, placeRule func(string) string, filters ...nameFilter) (namePage, error) {
 	known, digested := []string{"limit", "cursor"}, []string{list, c.key.Tenant}
 	for _, filter := range filters {
 		known = append(known, filter.name)
@@ -286,13 +286,7 @@ func (c *call) page(list string, filters ...nameFilter) (namePage, error) {
 	}
 	page := namePage{list: listDigest(digested...)}
 	page.Limit = f.pageSize()
-	if f.values.Has("cursor") {
-		place, ok := decodeCursor(page.list, f.values.Get("cursor"))
-		if !ok {
-			f.fault("cursor", cursorRule)
-		}
-		page.After = string(place)
-	}
+	f.place(page.list, func(p *placeReader) { page.After = p.text(placeRule) })
 	return page, f.problem()
 }
 

@@ -3,7 +3,9 @@ package api
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/quotad/quotad/internal/quota"
 )
@@ -41,10 +43,10 @@ func (c *call) deniedStatus() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	switch query.Get("deny_status") {
-	case "200":
+	switch status := query.Get("deny_status"); {
+	case status == "200":
 		return http.StatusOK, nil
-	case "429", "":
+	case status == "429", !query.Has("deny_status"):
 		return http.StatusTooManyRequests, nil
 	}
 	return 0, invalid("deny_status", "must be 200 or 429")
@@ -61,30 +63,39 @@ func (c *call) consumeRequest() (quota.Request, error) {
 	}
 	c.in.reset()
 	r := decodeConsume(&c.in)
-	if c.in.broken {
-		return r, c.in.problem()
-	}
 	r.Key = key
 	return r, c.in.check(r)
 }
 
 // check adds the faults of a request that was read to those noted on the way, and
-// returns the problem that they come to, or nil.
+// returns the problem that they come to, or nil. Of one that was not read to its end
+// there is no more to say.
 func (b *bodyReader) check(r quota.Request) error {
+	if b.broken {
+		return b.problem()
+	}
 	err := r.Validate()
 	if err == nil && len(b.faults) == 0 {
 		return nil
 	}
-	// A field that could not be read is zero now: one fault of it is enough.
+	// A field that could not be read is zero now, and so is what is in it: one fault of it
+	// is enough.
+	unread := b.faults
 	var q *quota.Error
 	if errors.As(err, &q) {
 		for _, f := range q.Faults {
-			if !b.faulted(f.Field) {
+			if !b.faulted(f.Field) && !slices.ContainsFunc(unread, func(u quota.Fault) bool { return within(f.Field, u.Field) }) {
 				b.fault(f.Field, f.Rule)
 			}
 		}
 	}
 	return b.problem()
+}
+
+// within reports whether a field is a part of another, as charges[1].cost is of charges.
+func within(field, whole string) bool {
+	rest, cut := strings.CutPrefix(field, whole)
+	return cut && rest != "" && (rest[0] == '.' || rest[0] == '[')
 }
 
 // problem is what the faults noted so far come to.

@@ -30,14 +30,16 @@ const idempotencyKeyField = "idempotency_key"
 func decodeRequest(b *bodyReader, keyed bool) quota.Request {
 	var r quota.Request
 	var single chargeBody
-	var charges, subject bool
+	var charges, subject, tenant bool
 	if !b.object("") {
+		b.broken = true // it has no fields that could be missing
 		return r
 	}
 	for b.member() {
 		name := string(b.name)
 		switch {
 		case name == "tenant":
+			tenant = true
 			r.Tenant = b.string("tenant")
 		case name == "subject":
 			subject = true
@@ -60,6 +62,9 @@ func decodeRequest(b *bodyReader, keyed bool) quota.Request {
 	}
 	if b.broken {
 		return r
+	}
+	if !tenant {
+		b.fault("tenant", "is required")
 	}
 	if subject && r.Subject == "" && !b.faulted("subject") {
 		b.fault("subject", quota.IDRule(""))
@@ -167,6 +172,10 @@ func decodeDims(b *bodyReader) map[string]string {
 	b.prefix = "dims"
 	for b.member() {
 		name := string(b.name)
+		if name == "" {
+			b.unknown()
+			continue
+		}
 		dims[name] = b.string(name)
 	}
 	b.prefix = ""

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -32,10 +33,10 @@ func TestConsumeBodyIsReadAsWritten(t *testing.T) {
 			quota.Request{Tenant: "a b", Subject: "u/1", Charges: []quota.Charge{{Meter: "m"}}, DryRun: true},
 		},
 		{
-			`{"tenant":"\u0061cm\u00e9","\u006deter":"m","cost":999999999999999,"dims":{"region":"eu","":"x"}}`,
+			`{"tenant":"\u0061cm\u00e9","\u006deter":"m","cost":999999999999999,"dims":{"region":"eu","0":"x"}}`,
 			quota.Request{
 				Tenant: "acmé", Charges: []quota.Charge{{Meter: "m", Cost: 999999999999999}},
-				Dims: map[string]string{"region": "eu", "": "x"},
+				Dims: map[string]string{"region": "eu", "0": "x"},
 			},
 		},
 		{
@@ -113,6 +114,14 @@ func TestConsumeBodyNamesFieldAndRule(t *testing.T) {
 		{"charge with an unknown field", `{"tenant":"t","charges":[{"meter":"m","dims":{}}]}`, fault("charges[0].dims", "is not a field of this request")},
 		{"dims is null", `{` + ok + `,"dims":null}`, fault("dims", "must be an object")},
 		{"dim is a number", `{` + ok + `,"dims":{"a":"b","n":1}}`, fault("dims.n", "must be a string")},
+		{"dims without a name", `{` + ok + `,"dims":{"":1}}`, fault("dims", emptyNameRule)},
+		{"field without a name", `{` + ok + `,"":1}`, fault("body", emptyNameRule)},
+		{"field without a name in a charge", `{"tenant":"t","charges":[{"meter":"m","":1}]}`, fault("charges[0]", emptyNameRule)},
+		{"duplicate in a field without a name", `{` + ok + `,"":{"a":1,"a":2}}`, fault("body", "must be given only once")},
+		{"lists in a list", strings.Repeat("[", 50), fault("body", "must be valid JSON; it ends early, at byte 50")},
+		{"lists in a field", `{"dims":` + strings.Repeat("[", 50), fault("dims[0]", "must be valid JSON; it ends early, at byte 58")},
+		{"objects in a list", `[{"tenant":{"a":1,"a":2}}]`, fault("body", "must be given only once")},
+		{"no tenant", `{"meter":"m"}`, fault("tenant", "is required")},
 		{"dry_run is text", `{` + ok + `,"dry_run":"true"}`, fault("dry_run", "must be true or false")},
 		{
 			"several at once", `{"tenant":1,"meter":2,"cost":3.5,"x":4}`,
@@ -131,6 +140,33 @@ func TestConsumeBodyNamesFieldAndRule(t *testing.T) {
 				t.Errorf("faults of %s, want-, got+:\n%s", tt.body, diff)
 			}
 		})
+	}
+}
+
+// A field that could not be read has that one fault: what it lacks follows from it.
+func TestConsumeBodyFaultsDoNotFollowFromOthers(t *testing.T) {
+	for body, want := range map[string][]quota.Fault{
+		`[]`:                          {{Field: "body", Rule: "must be an object"}},
+		`[{"tenant":"t"}]`:            {{Field: "body", Rule: "must be an object"}},
+		`7`:                           {{Field: "body", Rule: "must be an object"}},
+		`null`:                        {{Field: "body", Rule: "must be an object"}},
+		`{"tenant":7,"meter":"m"}`:    {{Field: "tenant", Rule: "must be a string"}},
+		`{"meter":"m"}`:               {{Field: "tenant", Rule: "is required"}},
+		`{"tenant":"t","charges":{}}`: {{Field: "charges", Rule: "must be an array"}},
+		`{"tenant":"t","charges":[7,{"meter":"M"}]}`: {
+			{Field: "charges[0]", Rule: "must be an object"}, {Field: "charges[1].meter", Rule: catalog.NameRule},
+		},
+		`{"body":7,"tenant":"t","meter":"M"}`: {
+			{Field: "body", Rule: "is not a field of this request"}, {Field: "meter", Rule: catalog.NameRule},
+		},
+	} {
+		var b bodyReader
+		b.text.WriteString(body)
+		b.reset()
+		r := decodeConsume(&b)
+		if diff := cmp.Diff(want, faultsIn(b.check(r))); diff != "" {
+			t.Errorf("faults of %s, want-, got+:\n%s", body, diff)
+		}
 	}
 }
 

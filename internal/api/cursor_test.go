@@ -2,8 +2,16 @@ package api
 
 import (
 	"encoding/base64"
+	"net/url"
 	"testing"
 )
+
+// decodeSeqCursor reverses encodeSeqCursor as a list's handler does.
+func decodeSeqCursor(list [cursorDigestBytes]byte, cursor string) (seq int64, ok bool) {
+	f := filter{values: url.Values{"cursor": {cursor}}}
+	seq = f.seqCursor(list)
+	return seq, len(f.faults) == 0
+}
 
 func TestCursorComesBack(t *testing.T) {
 	list := listDigest("entries", "acme", "")
@@ -35,7 +43,7 @@ func TestCursorFitsItsOwnListOnly(t *testing.T) {
 		"", "!", "AA", cursor[1:], cursor + "A", cursor + "=",
 		base64.RawURLEncoding.EncodeToString(append([]byte{2}, mine[:]...)),
 		encodeCursor(mine, []byte("name")),
-		encodeSeqCursor(mine, 0), encodeSeqCursor(mine, -1),
+		encodeSeqCursor(mine, 0), encodeSeqCursor(mine, -1), encodeSeqCursor(mine, 1_000_000_000_000_000),
 	} {
 		if seq, ok := decodeSeqCursor(mine, broken); ok {
 			t.Errorf("decodeSeqCursor(%q) = %d, want a refusal", broken, seq)

@@ -1,9 +1,7 @@
 package api
 
 import (
-	"encoding/binary"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -60,13 +58,7 @@ func (h *Handler) denials(c *call) error {
 	}
 	q.From, q.To = f.span()
 	list := listDigest("denials", q.Tenant, q.Meter, q.Subject, q.LimitName, string(q.Reason), stamp(q.From), stamp(q.To))
-	place := f.cursor(list)
-	if len(place) == 8+len(uuid.UUID{}) {
-		q.BeforeAt = time.UnixMicro(int64(binary.BigEndian.Uint64(place))).UTC()
-		q.BeforeID = uuid.UUID(place[8:])
-	} else if place != nil {
-		f.fault("cursor", cursorRule)
-	}
+	f.place(list, func(p *placeReader) { q.BeforeAt, q.BeforeID = p.instant(), p.uuid() })
 	if err := f.problem(); err != nil {
 		return err
 	}
@@ -81,8 +73,7 @@ func (h *Handler) denials(c *call) error {
 	if len(denials) == q.Limit {
 		denials = denials[:q.Limit-1]
 		last := denials[len(denials)-1]
-		page.NextCursor = encodeCursor(list, append(
-			binary.BigEndian.AppendUint64(nil, uint64(last.At.UnixMicro())), last.RequestID[:]...))
+		page.NextCursor = encodeCursor(list, append(appendPlaceInstant(nil, last.At), last.RequestID[:]...))
 	}
 	page.Denials = mapped(denials, newDenialBody)
 	return c.json(http.StatusOK, page)
@@ -131,11 +122,7 @@ func (h *Handler) denialCounts(c *call) error {
 	}
 	q.From, q.To = f.span()
 	list := listDigest("denials/counts", q.Tenant, f.values.Get("limit_name"), string(q.Reason), stamp(q.From), stamp(q.To))
-	if place := f.cursor(list); place != nil {
-		if q.After = decodeCountPlace(place); q.After == nil {
-			f.fault("cursor", cursorRule)
-		}
-	}
+	f.place(list, func(p *placeReader) { q.After = countPlace(p) })
 	if err := f.problem(); err != nil {
 		return err
 	}
@@ -158,20 +145,18 @@ func (h *Handler) denialCounts(c *call) error {
 // encodeCountPlace is the place of a count in its list: the minute, then limit and
 // reason, which hold no space.
 func encodeCountPlace(n quota.DenialCount) []byte {
-	place := binary.BigEndian.AppendUint64(nil, uint64(n.Minute.UnixMicro()))
+	place := appendPlaceInstant(nil, n.Minute)
 	return append(place, n.LimitName+" "+string(n.Reason)...)
 }
 
-func decodeCountPlace(place []byte) *quota.DenialCount {
-	if len(place) < 8 {
-		return nil
-	}
-	limitName, reason, ok := strings.Cut(string(place[8:]), " ")
-	if !ok {
-		return nil
+func countPlace(p *placeReader) *quota.DenialCount {
+	limitName := func(name string) string {
+		if name == "" {
+			return "" // counts each request once
+		}
+		return nameRule(name)
 	}
 	return &quota.DenialCount{
-		Minute:    time.UnixMicro(int64(binary.BigEndian.Uint64(place))).UTC(),
-		LimitName: limitName, Reason: quota.Reason(reason),
+		Minute: p.instant(), LimitName: p.word(limitName), Reason: quota.Reason(p.text(oneOf(reasons...))),
 	}
 }

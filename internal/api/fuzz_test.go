@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quotad/quotad/internal/catalog"
@@ -78,6 +79,45 @@ func decodeByReflection(t *testing.T, body []byte) quota.Request {
 		add(c, chargePath(i))
 	}
 	return r
+}
+
+// FuzzBatchItem holds the reader of batches to this: whatever is JSON harms no other item,
+// and has the faults that it has alone.
+func FuzzBatchItem(f *testing.F) {
+	for _, seed := range []string{
+		`{"tenant":"t","meter":"m"}`, `{"tenant":"t","tenant":"u"}`, "{\"tenant\":\"\xff\"}", `{"tenant":"\ud800"}`,
+		`7`, `[[]]`, `{"":{"":1}}`, `{"tenant":"t","meter":"m"},{}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, item []byte) {
+		if !jsontext.Value(item).IsValid(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)) {
+			return
+		}
+		const good = `{"tenant":"t","meter":"m"}`
+		var b, alone bodyReader
+		b.text.WriteString(`{"items":[` + good + `,`)
+		b.text.Write(item)
+		b.text.WriteString(`,` + good + `]}`)
+		b.resetBatch()
+		items := decodeBatch(&b)
+		if len(items) != 3 || len(b.faults) > 0 || items[0].err != nil || items[2].err != nil {
+			t.Fatalf("batch with %q = %+v, faults %v; want a good item on either side", item, items, b.faults)
+		}
+		alone.text.Write(item)
+		alone.reset()
+		request := decodeRequest(&alone, true)
+		if diff := cmp.Diff(faultsIn(alone.check(request)), faultsIn(items[1].err)); diff != "" {
+			t.Fatalf("faults of %q, alone-, in a batch+:\n%s", item, diff)
+		}
+	})
+}
+
+func faultsIn(err error) []quota.Fault {
+	if err == nil {
+		return nil
+	}
+	return problemOf(err).faults
 }
 
 // FuzzIdempotencyKey holds the parser to this: a key it reads, quoted again, is read

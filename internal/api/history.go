@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/binary"
 	"net/http"
 	"strconv"
 	"time"
@@ -31,12 +30,7 @@ func (h *Handler) changes(c *call) error {
 	}
 	q.From, q.To = f.span()
 	list := listDigest("changes", c.key.Tenant, string(q.Object), q.Name, q.By, stamp(q.From), stamp(q.To), strconv.FormatBool(q.Ascending))
-	if place := f.cursor(list); len(place) == 16 {
-		q.AfterAt = time.UnixMicro(int64(binary.BigEndian.Uint64(place))).UTC()
-		q.AfterID = int64(binary.BigEndian.Uint64(place[8:]))
-	} else if place != nil {
-		f.fault("cursor", cursorRule)
-	}
+	f.place(list, func(p *placeReader) { q.AfterAt, q.AfterID = p.instant(), p.number() })
 	if err := f.problem(); err != nil {
 		return err
 	}
@@ -54,8 +48,7 @@ func (h *Handler) changes(c *call) error {
 	page.Changes = append(page.Changes, records...)
 	if more {
 		last := records[len(records)-1]
-		place := binary.BigEndian.AppendUint64(nil, uint64(last.At.UnixMicro()))
-		page.NextCursor = encodeCursor(list, binary.BigEndian.AppendUint64(place, uint64(last.ID)))
+		page.NextCursor = encodeCursor(list, appendPlaceNumber(appendPlaceInstant(nil, last.At), last.ID))
 	}
 	return c.json(http.StatusOK, page)
 }
@@ -103,11 +96,7 @@ func (h *Handler) planVersions(c *call) error {
 	limit := f.pageSize()
 	list := listDigest("plans/versions", c.key.Tenant, name)
 	var below int32
-	if place := f.cursor(list); len(place) == 4 {
-		below = int32(binary.BigEndian.Uint32(place))
-	} else if place != nil {
-		f.fault("cursor", cursorRule)
-	}
+	f.place(list, func(p *placeReader) { below = p.version() })
 	if err := f.problem(); err != nil {
 		return err
 	}
@@ -121,7 +110,7 @@ func (h *Handler) planVersions(c *call) error {
 	page := planVersionsPage{Versions: mapped(versions, newPlanVersionBody)}
 	if more {
 		last := versions[len(versions)-1].Version
-		page.NextCursor = encodeCursor(list, binary.BigEndian.AppendUint32(nil, uint32(last)))
+		page.NextCursor = encodeCursor(list, appendPlaceVersion(nil, last))
 	}
 	return c.json(http.StatusOK, page)
 }

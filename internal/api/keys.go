@@ -48,7 +48,7 @@ func (h *Handler) createKey(c *call) error {
 func (h *Handler) keys(c *call) error {
 	var q catalog.KeyQuery
 	var revoked string
-	page, err := c.page("keys", nameFilter{"tenant", catalog.IDRule, &q.Tenant},
+	page, err := c.page("keys", nameRule, nameFilter{"tenant", catalog.IDRule, &q.Tenant},
 		nameFilter{"scope", oneOf(keyScopes...), (*string)(&q.Scope)},
 		nameFilter{"revoked", oneOf("true", "false"), &revoked})
 	if err != nil {

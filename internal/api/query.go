@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,8 @@ func (c *call) query(known ...string) (url.Values, error) {
 	var faults []quota.Fault
 	for name, given := range values {
 		switch {
+		case name == "":
+			faults = append(faults, quota.Fault{Field: "query", Rule: "must not have a parameter with an empty name"})
 		case !slices.Contains(known, name):
 			faults = append(faults, quota.Fault{Field: shorten(name), Rule: "is not a parameter of this request"})
 		case len(given) > 1:
@@ -76,13 +79,23 @@ func (f *filter) instant(name string) time.Time {
 	if !f.values.Has(name) {
 		return time.Time{}
 	}
-	at, err := time.Parse(time.RFC3339Nano, f.values.Get(name))
-	if err != nil || at.Year() < 1970 {
-		f.fault(name, "must be an instant as RFC 3339 writes it, like 2026-01-31T12:00:00Z, not before 1970")
+	text := f.values.Get(name)
+	at, err := time.Parse(time.RFC3339Nano, text)
+	at = at.UTC().Truncate(time.Microsecond)
+	if err != nil || !instantPattern.MatchString(text) || !instantAllowed(at) {
+		f.fault(name, "must be an instant as RFC 3339 writes it, like 2026-01-31T12:00:00Z, from 1970 to 9999")
 		return time.Time{}
 	}
-	return at.UTC().Truncate(time.Microsecond)
+	return at
 }
+
+// instantPattern is RFC 3339's form. Go's parser takes more: a comma for the dot, an hour
+// of one digit, and offsets of a day or more.
+var instantPattern = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+
+// instantAllowed reports whether an instant, in UTC, is one that a request may name:
+// RFC 3339 cannot write what comes after, and nothing was counted before.
+func instantAllowed(at time.Time) bool { return at.Year() >= 1970 && at.Year() <= 9999 }
 
 // seqRule is the rule of an entry's number.
 const seqRule = "must be a whole number from 1 to 999999999999999"
@@ -121,29 +134,25 @@ func (f *filter) span() (from, to time.Time) {
 	return from, to
 }
 
-// cursor returns the place in the list that the parameter cursor holds; nil if none is
-// given.
-func (f *filter) cursor(list [cursorDigestBytes]byte) []byte {
+// place reads the parameter cursor, where it is given, with the function for the places
+// of its list. A damaged one is a fault, so what was read of it is never used.
+func (f *filter) place(list [cursorDigestBytes]byte, read func(*placeReader)) {
 	if !f.values.Has("cursor") {
-		return nil
+		return
 	}
 	place, ok := decodeCursor(list, f.values.Get("cursor"))
-	if !ok {
-		f.fault("cursor", cursorRule)
-		return nil
+	p := placeReader{rest: place}
+	if ok {
+		read(&p)
 	}
-	return place
+	if !ok || p.damaged || len(p.rest) > 0 {
+		f.fault("cursor", cursorRule)
+	}
 }
 
 // seqCursor returns the number that the list goes on behind; 0 at its beginning.
-func (f *filter) seqCursor(list [cursorDigestBytes]byte) int64 {
-	if !f.values.Has("cursor") {
-		return 0
-	}
-	seq, ok := decodeSeqCursor(list, f.values.Get("cursor"))
-	if !ok {
-		f.fault("cursor", cursorRule)
-	}
+func (f *filter) seqCursor(list [cursorDigestBytes]byte) (seq int64) {
+	f.place(list, func(p *placeReader) { seq = p.number() })
 	return seq
 }
 
@@ -152,12 +161,12 @@ func (f *filter) pageSize() int {
 	if !f.values.Has("limit") {
 		return pageDefault
 	}
-	size, err := strconv.Atoi(f.values.Get("limit"))
-	if err != nil || size < 1 || size > pageMax {
+	size, ok := parseUnits([]byte(f.values.Get("limit")))
+	if !ok || size < 1 || size > pageMax {
 		f.fault("limit", "must be a whole number from 1 to "+strconv.Itoa(pageMax))
 		return pageDefault
 	}
-	return size
+	return int(size)
 }
 
 func (f *filter) problem() error {

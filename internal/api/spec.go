@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 
 	"github.com/go-json-experiment/json"
 
@@ -55,7 +56,8 @@ func (b *bodyReader) refuseNull() {
 			return
 		}
 		if token.Kind() == 'n' {
-			b.fault(fieldOfPointer(b.dec.StackPointer()), "must not be null: leave it out")
+			field := fieldOfPointer(b.dec.StackPointer())
+			b.fault(field, nullRule(field))
 		}
 		if b.dec.StackDepth() == 0 {
 			b.end()
@@ -64,9 +66,24 @@ func (b *bodyReader) refuseNull() {
 	}
 }
 
+// requiredPattern matches the fields of configuration that have to be there, and the items
+// of a list.
+var requiredPattern = regexp.MustCompile(`^(unit|plan|limits|scopes)$|^limits\[\d+\]\.(name|meter|algorithm)$|\]$`)
+
+// nullRule is what a field that is null breaks, with the way out where there is one.
+func nullRule(field string) string {
+	if requiredPattern.MatchString(field) {
+		return "must not be null"
+	}
+	return "must not be null: leave it out"
+}
+
 // semanticRule says what a value of the wrong kind should have been.
 func semanticRule(e *json.SemanticError) string {
 	if errors.Is(e.Err, json.ErrUnknownName) {
+		if e.JSONPointer.LastToken() == "" {
+			return emptyNameRule
+		}
 		return "is not a field of this request"
 	}
 	if faults := catalog.Faults(e.Err); len(faults) > 0 {

@@ -93,7 +93,7 @@ func (s source) locate(l faultList) error {
 // parseTree reads data as one YAML document of plain data; a nil tree is an empty one.
 func parseTree(data []byte) (*tree, *Fault) {
 	if len(data) > FileBytesMax {
-		return nil, &Fault{Rule: fmt.Sprintf("must be at most %d bytes long, not %d", FileBytesMax, len(data))}
+		return nil, &Fault{Rule: fmt.Sprintf("must be at most %d bytes long", FileBytesMax)}
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if !utf8.Valid(data) {
