@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/binary"
 	"errors"
 	"net/http"
 	"time"
@@ -57,6 +56,8 @@ func (h *Handler) usage(c *call) error {
 		return &problem{code: codeTenantNotFound, cause: err}
 	case errors.Is(err, catalog.ErrNotFound):
 		return &problem{code: codeMeterNotFound, faults: []quota.Fault{{Field: "meter", Rule: "must name a configured meter"}}}
+	case q.AfterSubject > 0 && problemOf(err).code == codeInvalidRequest: // the first page's range was none of these
+		return invalid("cursor", cursorRule)
 	case err != nil:
 		return err
 	}
@@ -112,41 +113,19 @@ func (c *call) usageQuery() (quota.UsageQuery, [cursorDigestBytes]byte, error) {
 	}
 	q.From, q.To = f.span()
 	list = listDigest("usage", q.Tenant, q.Meter, string(q.Bucket), q.Zone, stamp(q.From), stamp(q.To))
-	f.usageCursor(list, &q)
+	f.place(list, func(p *placeReader) {
+		q.AfterSubject, q.From, q.To = p.number(), p.instant(), p.instant()
+	})
 	return q, list, f.problem()
 }
 
-// A page of subjects goes on behind one of them in the range that the first page had:
-// without to, it would be another one each time, and pages could not be added up.
+// encodeUsageCursor makes the cursor of the subjects behind one, in the range that this
+// page had: without to it would be another one each time, and pages could not be added up.
 func encodeUsageCursor(list [cursorDigestBytes]byte, usage quota.Usage) string {
-	place := binary.BigEndian.AppendUint64(nil, uint64(usage.NextSubject))
-	place = binary.BigEndian.AppendUint64(place, uint64(usage.From.UnixMicro()))
-	return encodeCursor(list, binary.BigEndian.AppendUint64(place, uint64(usage.To.UnixMicro())))
+	place := appendPlaceNumber(nil, usage.NextSubject)
+	place = appendPlaceInstant(place, usage.From)
+	return encodeCursor(list, appendPlaceInstant(place, usage.To))
 }
-
-// usageCursor reverses encodeUsageCursor.
-func (f *filter) usageCursor(list [cursorDigestBytes]byte, q *quota.UsageQuery) {
-	place := f.cursor(list)
-	if place == nil {
-		return
-	}
-	if len(place) != 24 {
-		f.fault("cursor", cursorRule)
-		return
-	}
-	var at [3]int64
-	for i := range at {
-		at[i] = int64(binary.BigEndian.Uint64(place[8*i:]))
-	}
-	if at[0] < 1 || at[1] < 0 || at[2] <= at[1] || at[2] > instantMaxMicros {
-		f.fault("cursor", cursorRule)
-		return
-	}
-	q.AfterSubject, q.From, q.To = at[0], time.UnixMicro(at[1]).UTC(), time.UnixMicro(at[2]).UTC()
-}
-
-// instantMaxMicros is the last instant of the year 9999, which RFC 3339 can still write.
-const instantMaxMicros = 253_402_300_799_999_999
 
 // zoneRule is the rule that a time zone breaks, or "".
 func zoneRule(zone string) string {
