@@ -36,7 +36,16 @@ func (f databaseFlags) connConfig() (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--database-url: %w", err)
 	}
-	return config.ConnConfig, nil
+	return named(config.ConnConfig), nil
+}
+
+// named makes config's connections tell in pg_stat_activity whose they are, unless it
+// names them otherwise.
+func named(config *pgx.ConnConfig) *pgx.ConnConfig {
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "quotad"
+	}
+	return config
 }
 
 // open connects a pool and makes sure that the database answers and has this binary's
@@ -50,6 +59,7 @@ func (f databaseFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--database-url: %w", err)
 	}
+	config.ConnConfig = conn.Copy()
 	if !strings.Contains(f.URL, "pool_max_conns") {
 		config.MaxConns = commandConnsMax
 	}

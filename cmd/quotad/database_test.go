@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/quotad/quotad/internal/pgtest"
 )
 
@@ -40,5 +42,34 @@ func TestUnreachableDatabaseSaysWhatToCheck(t *testing.T) {
 				t.Errorf("migrate exits with %d and says %q, want one line with %q and no password", code, stderr, tt.want)
 			}
 		})
+	}
+}
+
+// Whoever looks at the server's processes sees whose they are, or what the URL says.
+func TestConnectionsAreNamed(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	for url, want := range map[string]string{db.URL: "quotad", db.URL + "&application_name=billing": "billing"} {
+		pool, err := databaseFlags{URL: url}.open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		config, err := databaseFlags{URL: url}.connConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		served, err := newPool(t.Context(), config, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer served.Close()
+		for of, pool := range map[string]*pgxpool.Pool{"a command": pool, "an instance": served} {
+			var got string
+			err := pool.QueryRow(t.Context(), "select application_name from pg_stat_activity where pid = pg_backend_pid()").Scan(&got)
+			if err != nil || got != want {
+				t.Errorf("a connection of %s is named %q, %v; want %q", of, got, err, want)
+			}
+		}
 	}
 }

@@ -42,7 +42,7 @@ func (cmd devCmd) Run(ctx context.Context, s *streams) (err error) {
 	if err != nil {
 		return fmt.Errorf("dev: %w", err)
 	}
-	if _, err := migrateDatabase(ctx, owner); err != nil {
+	if _, err := migrateDatabase(ctx, named(owner)); err != nil {
 		return unlessStopped(ctx, err)
 	}
 	if _, err := ensureServiceLogin(ctx, owner, devLogin, ""); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quotad/quotad/internal/cache"
+	"github.com/quotad/quotad/internal/pg"
 )
 
 // ErrKeyUnknown says that a token opens nothing: it is malformed, or there is no such
@@ -23,6 +24,14 @@ const (
 	// Unknown ids are kept apart from keys, so that a flood of them evicts none.
 	keysCached    = 10_000
 	unknownCached = 10_000
+)
+
+const (
+	// lookUpMax is how long a caller waits for a database that is away, as long as a
+	// decision does: it must not matter whose key was copied before.
+	lookUpMax        = 5 * time.Second
+	lookUpPauseFirst = 10 * time.Millisecond // doubling
+	lookUpPauseMax   = 250 * time.Millisecond
 )
 
 // An Authenticator tells whose token a caller sends. It keeps copies of keys for a
@@ -53,7 +62,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, token string) (Key, er
 	if _, known := a.unknown.Get(t.ID); known {
 		return Key{}, ErrKeyUnknown
 	}
-	stored, err := a.keys.Load(ctx, t.ID, a.lookUp)
+	stored, err := a.load(ctx, t.ID)
 	switch {
 	case errors.Is(err, ErrKeyUnknown):
 		return Key{}, ErrKeyUnknown
@@ -67,8 +76,35 @@ func (a *Authenticator) Authenticate(ctx context.Context, token string) (Key, er
 	return stored.Key, nil
 }
 
-// lookUp reads a key that is in force.
+// load returns the copy of a key, or looks it up.
+func (a *Authenticator) load(ctx context.Context, id string) (storedKey, error) {
+	if stored, ok := a.keys.Get(id); ok {
+		return stored, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookUpMax)
+	defer cancel()
+	return a.keys.Load(ctx, id, a.lookUp)
+}
+
+// lookUp reads a key that is in force. It tries again while no connection is to be had,
+// until ctx ends.
 func (a *Authenticator) lookUp(ctx context.Context, id string) (storedKey, error) {
+	for pause := lookUpPauseFirst; ; pause = min(2*pause, lookUpPauseMax) {
+		stored, err := a.read(ctx, id)
+		if err == nil || !pg.Disconnected(err) {
+			return stored, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return storedKey{}, err
+		}
+	}
+}
+
+func (a *Authenticator) read(ctx context.Context, id string) (storedKey, error) {
 	stored, err := one(ctx, a.pool, scanKey, keySQL, id)
 	if errors.Is(err, ErrNotFound) || err == nil && stored.RevokedAt != nil {
 		a.unknown.Set(id, struct{}{})

@@ -2,6 +2,8 @@ package pg
 
 import (
 	"errors"
+	"io"
+	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -31,6 +33,18 @@ func Code(err error) string {
 func Refused(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && pgErr.SeverityUnlocalized == "ERROR"
+}
+
+// Disconnected reports whether err is about a connection and not about a statement: none
+// could be had, or it has ended. Another one may do.
+func Disconnected(err error) bool {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.SeverityUnlocalized != "ERROR"
+	}
+	var netErr net.Error
+	var closed interface{ SafeToRetry() bool } // the driver's, of a connection found closed
+	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &closed)
 }
 
 // OneRowsFault reports whether err is about the content of a row (a constraint, an

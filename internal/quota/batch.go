@@ -19,6 +19,7 @@ import (
 type batch struct {
 	runner    *runner
 	wait      bool
+	trial     trial     // for the engine's health; not before a lock that it waits for
 	id        uuid.UUID // random: tells this transaction's entries from any other's
 	snapshot  *catalog.Snapshot
 	clock     ledger.Clock
@@ -68,6 +69,7 @@ func newBatch(r *runner, calls []*call, wait bool) *batch {
 	b := &batch{
 		runner:   r,
 		wait:     wait,
+		trial:    trial{batch: true},
 		id:       uuid.New(),
 		snapshot: r.engine.snapshot.Load(),
 		byName:   make(map[string]*tenantWork),
@@ -90,6 +92,9 @@ func newBatch(r *runner, calls []*call, wait bool) *batch {
 // an error nobody was answered; unless it wraps [pg.ErrCommitUnknown], nothing changed.
 func (b *batch) run(ctx context.Context) error {
 	started := time.Now()
+	if !b.wait {
+		b.runner.engine.health.begin(&b.trial)
+	}
 	if err := b.runner.connect(ctx); err != nil {
 		return err
 	}
@@ -97,6 +102,7 @@ func (b *batch) run(ctx context.Context) error {
 		b.runner.session.Rollback(ctx, b.runner.engine.config.readTimeout)
 		return err
 	}
+	b.runner.engine.health.begin(&b.trial)
 	b.decide()
 	if err := b.commit(ctx); err != nil {
 		b.runner.session.Rollback(ctx, b.runner.engine.config.readTimeout)
@@ -128,6 +134,12 @@ func (b *batch) decide() {
 		}
 		b.collect(t)
 	}
+}
+
+// locked reports whether the batch has any tenant's lock. Without one its commit is of
+// nothing, and succeeds on a server that takes no writes.
+func (b *batch) locked() bool {
+	return slices.ContainsFunc(b.tenants, func(t *tenantWork) bool { return t.locked })
 }
 
 // leave hands the calls of a tenant that was not locked back. If there is no such

@@ -83,7 +83,7 @@ type Engine struct {
 	tenants  *cache.Cache[string, facts]
 	denials  *denialLog
 	clock    clockWatch
-	health   healthState
+	health   *healthState
 }
 
 // NewEngine makes an engine that has not started yet.
@@ -109,6 +109,7 @@ func NewEngine(c Config) (*Engine, error) {
 		seed:    maphash.MakeSeed(),
 		parking: newParking(c.QueueMax + c.Workers*c.BatchMax),
 		creator: newCreator(),
+		health:  newHealthState(c.Log),
 		tenants: cache.New[string, facts](cache.Options{EntriesMax: tenantsCached}),
 	}
 	e.denials = newDenialLog(e)
@@ -148,6 +149,10 @@ func (e *Engine) Run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error { return e.upkeep(ctx) })
+	group.Go(func() error {
+		e.health.watch(ctx)
+		return nil
+	})
 	group.Go(func() error {
 		<-ctx.Done()
 		e.health.drain()

@@ -110,9 +110,7 @@ func TestWithoutADatabaseNothingIsGranted(t *testing.T) {
 			t.Error("the refusal has no Retry-After")
 		}
 	}
-	if e.Health().Ready {
-		t.Error("the engine says it is ready")
-	}
+	awaitHealth(t, e, "not ready without a database", notReady("the database has not answered since "))
 	faults.Refuse(nil)
 	d := mustDecide(t, e, consume("acme", "calls", 1))
 	if !d.Allowed || d.Limits[0].Used != 2 {

@@ -84,23 +84,31 @@ func (r *runner) run(ctx context.Context, calls []*call, wait bool) map[string][
 		b := newBatch(r, calls, wait)
 		err := b.run(ctx)
 		switch {
+		case err == nil && b.locked():
+			r.engine.health.committed(&b.trial)
+			return b.elsewhere
 		case err == nil:
-			r.engine.health.reached()
+			r.engine.health.end(&b.trial)
 			return b.elsewhere
 		case wait && pg.Code(err) == pg.CodeLockNotAvailable:
+			r.engine.health.end(&b.trial)
 			return map[string][]*call{calls[0].request.Tenant: calls}
 		case errors.Is(err, pg.ErrCommitUnknown) && len(b.write.Postings) > 0:
+			r.engine.health.failed(&b.trial, err)
 			if done := r.settle(ctx, b); done {
 				return b.elsewhere
 			}
 		case pg.NoPartition(err):
+			r.engine.health.end(&b.trial)
 			err = r.ensurePartitions(ctx, b.instants()...)
 		case pg.OneRowsFault(err):
+			r.engine.health.end(&b.trial)
 			return r.runInParts(ctx, calls, wait, err)
 		}
 		if err != nil {
-			r.engine.health.failed(err)
-			r.engine.config.Log.Warn("a batch failed and is tried again", "error", err, "calls", len(calls))
+			r.engine.health.failed(&b.trial, err)
+			r.engine.config.Log.Log(ctx, r.engine.health.retryLevel(), "a batch failed and is tried again",
+				"error", err, "calls", len(calls))
 			r.engine.metrics.retries.Inc()
 		}
 		pause(ctx, backoff)
@@ -200,12 +208,13 @@ func (r *runner) settle(ctx context.Context, b *batch) (done bool) {
 	for ctx.Err() == nil && time.Now().Before(until) {
 		committed, err := r.resolve(ctx, b)
 		if err != nil {
-			log.Warn("a lost commit is being looked up", "error", err, "tenant", posting.Tenant, "seq", posting.Seq)
+			log.Log(ctx, r.engine.health.retryLevel(), "a lost commit is being looked up", "error", err, "tenant", posting.Tenant, "seq", posting.Seq)
 			pause(ctx, backoffMax)
 			continue
 		}
 		r.engine.metrics.lostCommits.WithLabelValues(map[bool]string{true: "committed", false: "rolled_back"}[committed]).Inc()
 		if committed {
+			r.engine.health.committed(&b.trial)
 			b.deliver()
 		}
 		return committed

@@ -2,29 +2,39 @@ package quota
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/quotad/quotad/internal/ledger"
+	"github.com/quotad/quotad/internal/pg"
 )
 
 const (
-	checkEvery      = 2 * time.Second // between looks at the database's clock when idle
+	checkEvery      = 2 * time.Second // between probes that succeed
 	partitionsEvery = time.Hour       // between making partitions two months ahead
 	clockStepMin    = 2 * time.Second // a database clock that is off by more has been set
 	clockWarnedFor  = 10 * time.Minute
 )
 
-// upkeep looks at the database now and then, so that readiness is known without
-// traffic, and keeps partitions made ahead, until ctx ends.
+// errCommitsWait is why nothing is tried while commits hang on a standby: each further
+// one that is given up leaves a server process behind that waits on.
+var errCommitsWait = errors.New("commits wait for a standby (synchronous_standby_names)")
+
+// upkeep probes the database now and then, so that readiness is known without traffic,
+// and keeps partitions made ahead, until ctx ends.
 func (e *Engine) upkeep(ctx context.Context) error {
 	r := newRunner(e)
 	defer r.close()
 	var partitionsAt time.Time
+	backoff := backoffFirst
 	for ctx.Err() == nil {
-		at, err := r.check(ctx)
+		var probe trial
+		e.health.begin(&probe)
+		at, err := r.probe(ctx)
 		if err == nil && time.Since(partitionsAt) > partitionsEvery {
 			if err = r.ensurePartitions(ctx, at); err == nil {
 				partitionsAt = time.Now()
@@ -32,28 +42,45 @@ func (e *Engine) upkeep(ctx context.Context) error {
 		}
 		switch {
 		case err == nil:
-			e.health.reached()
-		case ctx.Err() == nil:
-			e.health.failed(err)
+			e.health.committed(&probe)
+			backoff = backoffFirst
+			pause(ctx, checkEvery)
+		case ctx.Err() != nil:
+			e.health.end(&probe)
+		default:
+			e.health.failed(&probe, err)
+			pause(ctx, backoff)
+			backoff = min(2*backoff, backoffMax)
 		}
-		pause(ctx, checkEvery)
 	}
 	return nil
 }
 
-// check reads the decision clock.
-func (r *runner) check(ctx context.Context) (time.Time, error) {
+// probe does what a decision needs of the database, but for a tenant: it reads the
+// decision clock, locks a row, and commits.
+func (r *runner) probe(ctx context.Context) (time.Time, error) {
 	if err := r.connect(ctx); err != nil {
 		return time.Time{}, err
 	}
 	var clock ledger.Clock
-	var queries pgx.Batch
-	ledger.QueueEdges(&queries, nil, nil, func(c ledger.Clock) { clock = c }, nil)
-	if err := r.session.Send(ctx, &queries, r.engine.config.readTimeout); err != nil {
+	var waiting bool
+	var reads, writes pgx.Batch
+	ledger.QueueEdges(&reads, nil, nil, func(c ledger.Clock) { clock = c }, nil)
+	queueCommitsWait(&reads, &waiting)
+	if err := r.session.Send(ctx, &reads, r.engine.config.readTimeout); err != nil {
 		r.session.Close()
-		return time.Time{}, err
+		return time.Time{}, fmt.Errorf("probe the database: %w", err)
 	}
 	r.engine.clock.observe(clock.At, r.engine)
+	if waiting {
+		return time.Time{}, errCommitsWait
+	}
+	pg.Begin(&writes)
+	queueProbe(&writes)
+	if err := r.session.Commit(ctx, &writes, r.engine.config.readTimeout); err != nil {
+		r.session.Rollback(ctx, r.engine.config.readTimeout)
+		return time.Time{}, fmt.Errorf("probe the database: %w", err)
+	}
 	return clock.At, nil
 }
 
@@ -101,66 +128,4 @@ func (w *clockWatch) warning() string {
 	}
 	return "the database's clock was set by " + w.step.Round(time.Millisecond).String() +
 		" at " + w.steppedAt.UTC().Format(time.RFC3339)
-}
-
-// Health is whether an engine can decide.
-type Health struct {
-	Ready    bool
-	Faults   []string // why it is not ready
-	Warnings []string // what someone should look at
-}
-
-// Health reports whether the engine can decide now.
-func (e *Engine) Health() Health {
-	h := e.health.report()
-	if warning := e.clock.warning(); warning != "" {
-		h.Warnings = append(h.Warnings, warning)
-	}
-	return h
-}
-
-// healthState is what batches and upkeep last saw of the database.
-type healthState struct {
-	mu        sync.Mutex
-	everSeen  bool
-	err       error     // nil while the database answers
-	failingAt time.Time // since when it does not
-	draining  bool
-}
-
-func (s *healthState) reached() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.everSeen, s.err = true, nil
-}
-
-func (s *healthState) failed(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err == nil {
-		s.failingAt = time.Now()
-	}
-	s.err = err
-}
-
-func (s *healthState) drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.draining = true
-}
-
-func (s *healthState) report() Health {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var faults []string
-	switch {
-	case s.err != nil:
-		faults = append(faults, "the database has not answered since "+s.failingAt.UTC().Format(time.RFC3339))
-	case !s.everSeen:
-		faults = append(faults, "the database has not answered yet")
-	}
-	if s.draining {
-		faults = append(faults, "shutting down")
-	}
-	return Health{Ready: len(faults) == 0, Faults: faults}
 }

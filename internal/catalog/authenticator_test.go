@@ -1,0 +1,88 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/pg"
+	"github.com/quotad/quotad/internal/pgtest"
+)
+
+// callBound is what a caller waits at most for a database that is away, and a second
+// for a slow machine.
+const callBound = 6 * time.Second
+
+// away returns an authenticator that has no copy of the token's key and, until Refuse
+// is called with nil, cannot connect.
+func away(t *testing.T) (a *catalog.Authenticator, token string, faults *pgtest.Faults, db database) {
+	t.Helper()
+	db = newDatabase(t)
+	_, token = db.createKey(t, catalog.KeySpec{Scopes: []catalog.KeyScope{"decide"}})
+	config, err := pgxpool.ParseConfig(db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	faults = new(pgtest.Faults)
+	faults.Attach(&config.ConnConfig.Config)
+	faults.Refuse(errors.New("nobody there"))
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return catalog.NewAuthenticator(catalog.NewStore(pool), nil), token, faults, db
+}
+
+// authenticating runs Authenticate until it has tried to connect a few times.
+func authenticating(ctx context.Context, a *catalog.Authenticator, token string, faults *pgtest.Faults) <-chan error {
+	done := make(chan error, 1)
+	before := faults.Dials()
+	go func() {
+		_, err := a.Authenticate(ctx, token)
+		done <- err
+	}()
+	for faults.Dials() < before+3 && len(done) == 0 {
+		runtime.Gosched()
+	}
+	return done
+}
+
+// A restart of the database must not refuse callers by whether their key was used a
+// moment before.
+func TestALookUpOfAKeyOutlastsARestart(t *testing.T) {
+	t.Parallel()
+	a, token, faults, _ := away(t)
+	done := authenticating(t.Context(), a, token, faults)
+	faults.Refuse(nil)
+	if err := <-done; err != nil {
+		t.Errorf("Authenticate while the database came back = %v", err)
+	}
+}
+
+func TestALookUpOfAKeyEnds(t *testing.T) {
+	t.Parallel()
+	a, token, faults, db := away(t)
+	ctx, leave := context.WithCancel(t.Context())
+	done := authenticating(ctx, a, token, faults)
+	leave()
+	start := time.Now()
+	if err := <-done; err == nil || time.Since(start) > time.Second {
+		t.Errorf("Authenticate of a caller who left = %v after %s, want an error at once", err, time.Since(start))
+	}
+	start = time.Now()
+	if _, err := a.Authenticate(t.Context(), token); err == nil || !pg.Disconnected(err) || time.Since(start) > callBound {
+		t.Errorf("Authenticate without a database = %v after %s, want its error within %s", err, time.Since(start), callBound)
+	}
+	faults.Refuse(nil)
+	db.Exec(t, "revoke select on quotad.api_key from quotad_service")
+	start = time.Now()
+	if _, err := a.Authenticate(t.Context(), token); pg.Code(err) != "42501" || time.Since(start) > time.Second {
+		t.Errorf("Authenticate that is not permitted = %v after %s, want 42501 at once", err, time.Since(start))
+	}
+}
