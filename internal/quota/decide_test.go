@@ -49,6 +49,44 @@ func TestTheReasonIsTheOneFurthestFromPassing(t *testing.T) {
 	}
 }
 
+// A denial that no limit has to do with blames none, whatever does not fit beside it, in
+// shadow mode neither: who raises a limit would be denied all the same.
+func TestLimitsAreBlamedOnlyForReasonsOfLimits(t *testing.T) {
+	t.Parallel()
+	d := newDesk(
+		slidingLimit("ten", "calls", 10, hours), slidingLimit("none", "calls", 0, hours),
+		inMode(catalog.ModeShadow, slidingLimit("shadow", "calls", 1, hours)), slidingLimit("fits", "tokens", 9, hours),
+	)
+	over, notInPlan, fits := Charge{Meter: "calls", Cost: 11}, Charge{Meter: "spare", Cost: 1}, Charge{Meter: "tokens", Cost: 1}
+	for _, c := range []struct {
+		status  catalog.Status
+		charges []Charge
+		want    Reason
+		blamed  []string
+	}{
+		{catalog.StatusSuspended, []Charge{over, fits}, ReasonTenantSuspended, nil},
+		{catalog.StatusClosed, []Charge{over, notInPlan}, ReasonTenantSuspended, nil},
+		{catalog.StatusActive, []Charge{over, notInPlan, fits}, ReasonMeterNotInPlan, nil},
+		{catalog.StatusActive, []Charge{over, fits}, ReasonBlocked, []string{"ten", "none", "shadow"}},
+	} {
+		d.status = c.status
+		back := slices.Clone(c.charges)
+		slices.Reverse(back)
+		for _, r := range []Request{charging(c.charges...), dry(charging(c.charges...)), charging(back...)} {
+			got := d.must(t, noon, r)
+			var blamed []string
+			for _, l := range got.Limits {
+				if l.Violated || l.WouldDeny {
+					blamed = append(blamed, l.Name)
+				}
+			}
+			if diff := cmp.Diff(c.blamed, blamed); got.Allowed || got.Reason != c.want || diff != "" {
+				t.Errorf("%s of %+v: got %+v, want denied as %s; blamed (-want +got):\n%s", c.status, r.Charges, got, c.want, diff)
+			}
+		}
+	}
+}
+
 func TestAllChargesAreAdmittedOrNone(t *testing.T) {
 	t.Parallel()
 	d := newDesk(

@@ -22,6 +22,11 @@ const (
 	ReasonQuotaExceeded    Reason = "quota_exceeded"     // fits later: see RetryAfter
 )
 
+// ofLimit reports whether a limit is why, and so which limits are to be named.
+func (r Reason) ofLimit() bool {
+	return r == ReasonBlocked || r == ReasonCostExceedsLimit || r == ReasonQuotaExceeded
+}
+
 // A Decision is the answer to a Request, with what every limit said. Its JSON form
 // is the body of the answer; all headers are computed from it.
 type Decision struct {
