@@ -220,6 +220,10 @@ func (b *book) describe(result *LimitResult, l *limit, subject string) {
 	view, held := b.view(l, subject), b.held(l, subject)
 	used := l.rule.Used(view)
 	result.Used, result.Held = used, held
+	if l.blocked { // whatever is given back, nothing of it can be used
+		result.NeverResets = true
+		return
+	}
 	if b.status == catalog.StatusActive { // nothing fits for a tenant that may not spend
 		result.Remaining = l.remaining(used, held)
 	}

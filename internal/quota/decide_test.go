@@ -87,6 +87,34 @@ func TestLimitsAreBlamedOnlyForReasonsOfLimits(t *testing.T) {
 	}
 }
 
+// Nothing of a limit that admits nothing ever comes back, even if it was lowered to 0 with
+// something used: waiting for it is no use.
+func TestABlockedLimitNeverResets(t *testing.T) {
+	t.Parallel()
+	for _, l := range []catalog.Limit{
+		slidingLimit("l", "calls", 0, hours), bucketLimit("l", "calls", 0, perSecond(1)), leakyLimit("l", "calls", 5, perSecond(0)),
+		inMode(catalog.ModeShadow, slidingLimit("l", "calls", 0, hours)),
+	} {
+		d := newDesk(l)
+		for _, used := range []int64{0, 3} {
+			d.entries = []deskEntry{{noon, "calls", "", used}}
+			for _, cost := range []int64{0, 1} {
+				if got := d.must(t, noon, dry(spending("calls", cost))).Limits[0]; !got.NeverResets || got.ResetMS != 0 || got.Remaining != 0 {
+					t.Errorf("%s with %d used and a cost of %d: got %+v, want no reset", l.Algorithm, used, cost, got)
+				}
+			}
+			r := dry(spending("calls", 0))
+			if stand := d.book(noon, &r).stand("acme", ""); !stand.Limits[0].NeverResets {
+				t.Errorf("%s with %d used stands as %+v, want no reset", l.Algorithm, used, stand.Limits[0])
+			}
+		}
+	}
+	d := newDesk(unlimited(slidingLimit("l", "calls", 0, hours)))
+	if got := d.must(t, noon, spending("calls", 1)).Limits[0]; got.NeverResets || got.ResetMS != hours/1000 {
+		t.Errorf("an unlimited limit: got %+v, want it reset in an hour", got)
+	}
+}
+
 func TestAllChargesAreAdmittedOrNone(t *testing.T) {
 	t.Parallel()
 	d := newDesk(
