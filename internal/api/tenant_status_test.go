@@ -104,6 +104,9 @@ func TestDefaultPlanOverHTTP(t *testing.T) {
 	s.do(request{method: "POST", path: "/v1/consume", body: call("new"), token: bound}).want(t, 403, codeTenantForbidden)
 	s.read(catalog.KeyRead, "/v1/tenants/new").want(t, 404)
 
+	s.consume(`{"tenant":"new","meter":"nope"}`).want(t, 400, "meter_not_found")
+	s.read(catalog.KeyRead, "/v1/tenants/new").want(t, 404)
+
 	// A denial makes the tenant, too: it was its first consume.
 	s.consume(call("new")).want(t, 429)
 	s.admin("PUT", "/v1/tenants/new", `{"plan":"huge","status":"closed"}`).want(t, 200)
