@@ -111,11 +111,28 @@ func (h *Handler) plan(c *call) error {
 	if err != nil {
 		return err
 	}
-	p, err := h.Catalog.Plan(c.r.Context(), name)
+	var p *catalog.Plan
+	if err = h.seesPlan(c, name); err == nil {
+		p, err = h.Catalog.Plan(c.r.Context(), name)
+	}
 	if err != nil {
 		return notFound(err, "There is no plan "+name+".")
 	}
 	return c.tagged(p.Tag(), newPlanBody(p))
+}
+
+// seesPlan returns [catalog.ErrNotFound] of a plan that the key may not know of. Plans are
+// made for customers: a key that is bound to a tenant sees those that the tenant has, or
+// had, as its entries name them.
+func (h *Handler) seesPlan(c *call, plan string) error {
+	if c.key.Tenant == "" {
+		return nil
+	}
+	had, err := h.Catalog.HadPlan(c.r.Context(), c.key.Tenant, plan)
+	if err == nil && !had {
+		err = catalog.ErrNotFound
+	}
+	return err
 }
 
 // plans is GET /v1/plans.
@@ -124,7 +141,13 @@ func (h *Handler) plans(c *call) error {
 	if err != nil {
 		return err
 	}
-	plans, next, err := h.Catalog.Plans(c.r.Context(), page.Page)
+	var plans []*catalog.Plan
+	var next string
+	if own := c.key.Tenant; own != "" {
+		plans, next, err = h.Catalog.PlansOfTenant(c.r.Context(), own, page.Page)
+	} else {
+		plans, next, err = h.Catalog.Plans(c.r.Context(), page.Page)
+	}
 	if err != nil {
 		return err
 	}

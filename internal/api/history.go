@@ -69,11 +69,17 @@ var (
 type planVersionBody struct {
 	planBody
 	CreatedAt time.Time `json:"created_at"`
-	CreatedBy string    `json:"created_by"`
+	CreatedBy string    `json:"created_by,omitempty"`
 }
 
-func newPlanVersionBody(v catalog.PlanVersion) planVersionBody {
-	return planVersionBody{newPlanBody(&v.Plan), v.CreatedAt, v.CreatedBy}
+// newPlanVersionBody leaves out who made a version from what a key sees that is bound to a
+// tenant: who runs the service is none of a customer's business.
+func (c *call) newPlanVersionBody(v catalog.PlanVersion) planVersionBody {
+	body := planVersionBody{newPlanBody(&v.Plan), v.CreatedAt, v.CreatedBy}
+	if c.key.Tenant != "" {
+		body.CreatedBy = ""
+	}
+	return body
 }
 
 type planVersionsPage struct {
@@ -100,14 +106,18 @@ func (h *Handler) planVersions(c *call) error {
 	if err := f.problem(); err != nil {
 		return err
 	}
-	versions, more, err := h.Catalog.PlanVersionsOf(c.r.Context(), name, below, limit)
+	var versions []catalog.PlanVersion
+	var more bool
+	if err = h.seesPlan(c, name); err == nil {
+		versions, more, err = h.Catalog.PlanVersionsOf(c.r.Context(), name, below, limit)
+	}
+	if err == nil && len(versions) == 0 {
+		err = catalog.ErrNotFound
+	}
 	if err != nil {
-		return err
+		return notFound(err, "There never was a plan "+name+".")
 	}
-	if len(versions) == 0 {
-		return notFound(catalog.ErrNotFound, "There never was a plan "+name+".")
-	}
-	page := planVersionsPage{Versions: mapped(versions, newPlanVersionBody)}
+	page := planVersionsPage{Versions: mapped(versions, c.newPlanVersionBody)}
 	if more {
 		last := versions[len(versions)-1].Version
 		page.NextCursor = encodeCursor(list, appendPlaceVersion(nil, last))
@@ -129,9 +139,12 @@ func (h *Handler) planVersion(c *call) error {
 	if parseErr != nil || version < 1 || strconv.FormatInt(version, 10) != text {
 		return invalid("version", "must be a whole number from 1 to 2147483647")
 	}
-	v, err := h.Catalog.PlanVersionOf(c.r.Context(), name, int32(version))
+	var v catalog.PlanVersion
+	if err = h.seesPlan(c, name); err == nil {
+		v, err = h.Catalog.PlanVersionOf(c.r.Context(), name, int32(version))
+	}
 	if err != nil {
 		return notFound(err, "The plan "+name+" has no version "+text+".")
 	}
-	return c.json(http.StatusOK, newPlanVersionBody(v))
+	return c.json(http.StatusOK, c.newPlanVersionBody(v))
 }

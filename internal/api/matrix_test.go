@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/quotad/quotad/internal/catalog"
 )
 
@@ -14,7 +16,7 @@ var matrixBodies = map[string]string{
 	"POST /v1/consume/batch":   `{"items":[{"tenant":"{tenant}","meter":"api.calls","dry_run":true}]}`,
 	"PUT /v1/meters/{meter}":   `{"unit":"call"}`,
 	"PUT /v1/plans/{plan}":     `{"limits":[{"name":"l","meter":"api.calls","algorithm":"sliding_log","limit":1,"window":"1h"}]}`,
-	"PUT /v1/tenants/{tenant}": `{"plan":"pro"}`,
+	"PUT /v1/tenants/{tenant}": `{"plan":"huge"}`,
 	"PUT /v1/settings":         `{"default_plan_rate":0}`,
 	"POST /v1/keys":            `{"scopes":["read"]}`,
 }
@@ -24,6 +26,9 @@ var matrixQueries = map[string]string{
 	"/v1/tenants/{tenant}/explain": "?seq=1",
 	"/v1/tenants/{tenant}/usage":   "?meter=api.calls",
 }
+
+// matrixPlans are plans that a tenant alone has, of those that the matrix is tried with.
+var matrixPlans = map[string]string{"huge": "huge", "globex": "pro", "nobody": "nothing"}
 
 // matrixParams fills the parameters of a pattern, all but {tenant}.
 var matrixParams = strings.NewReplacer("{meter}", "api.calls", "{plan}", "pro", "{seq}", "1", "{version}", "1")
@@ -95,10 +100,20 @@ func (s *service) checkKeys(rt Route, tenant, revoked string) {
 		case foreign, rt.Tenancy == TenancyUnbound:
 			// The same for a tenant that exists and for one that does not.
 			bound.want(s.t, http.StatusForbidden, codeTenantForbidden)
+		case tenant != own && rt.Tenancy == TenancyPlan:
+			// The same for a plan that others have and for one that never was.
+			bound.want(s.t, http.StatusNotFound, codeNotFound)
+			never := s.do(s.matrixRequest(rt, "nobody", s.token(scope, ""))).problem(s.t)
+			want := strings.ReplaceAll(never.Detail, matrixPlans["nobody"], matrixPlans[tenant])
+			if got := bound.problem(s.t).Detail; got != want {
+				s.t.Errorf("of another's plan a key bound to %s sees %q, want %q", own, got, want)
+			}
 		default:
 			s.wantDone(rt, own, bound)
-			if strings.Contains(bound.body, "globex") {
-				s.t.Errorf("a key bound to %s sees %s", own, bound.body)
+			for _, foreign := range []string{"globex", `"pro"`, "created_by"} {
+				if strings.Contains(bound.body, foreign) {
+					s.t.Errorf("a key bound to %s sees %s", own, bound.body)
+				}
 			}
 		}
 	}
@@ -113,7 +128,7 @@ func (rt Route) namesTenant() bool {
 func (s *service) wantDone(rt Route, tenant string, a answer) {
 	s.t.Helper()
 	switch {
-	case rt.namesTenant() && tenant == "nobody" && rt.Method != http.MethodPut:
+	case (rt.namesTenant() || rt.Tenancy == TenancyPlan) && tenant == "nobody" && rt.Method != http.MethodPut:
 		a.want(s.t, http.StatusNotFound)
 	case rt.Method == http.MethodPut, rt.Method == http.MethodPost && rt.Scope == catalog.KeyAdmin:
 		if a.status != http.StatusOK && a.status != http.StatusCreated {
@@ -131,13 +146,48 @@ func (s *service) matrixRequest(rt Route, tenant, token string) request {
 	if rt.Method == http.MethodPut && tenant == "nobody" {
 		tenant = "newcomer" // nobody stays unknown
 	}
-	path := strings.ReplaceAll(matrixParams.Replace(rt.Pattern), "{tenant}", tenant) + matrixQueries[rt.Pattern]
+	path := rt.Pattern + matrixQueries[rt.Pattern]
+	if plan, own := matrixPlans[tenant]; own && rt.Tenancy == TenancyPlan {
+		path = strings.ReplaceAll(path, "{plan}", plan)
+	}
+	path = strings.ReplaceAll(matrixParams.Replace(path), "{tenant}", tenant)
 	if strings.Contains(path, "{key}") {
 		key, _ := s.newKey(catalog.KeySpec{Scopes: []catalog.KeyScope{catalog.KeyRead}})
 		path = strings.ReplaceAll(path, "{key}", key.ID)
 	}
 	body := strings.ReplaceAll(matrixBodies[rt.Method+" "+rt.Pattern], "{tenant}", tenant)
 	return request{method: rt.Method, path: path, body: body, token: token}
+}
+
+// A key that is bound to a tenant goes on to see the plans that its tenant once had, page by
+// page, whatever becomes of them.
+func TestABoundKeySeesThePlansThatItsTenantHad(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	bound, free := s.token(catalog.KeyRead, "acme"), s.token(catalog.KeyRead, "")
+	get := func(token, path string) answer { return s.do(request{method: "GET", path: path, token: token}) }
+	for _, plan := range []string{"huge", "per-user"} {
+		get(bound, "/v1/plans/"+plan).want(t, 404)
+		s.admin("PUT", "/v1/tenants/acme", `{"plan":"`+plan+`"}`).want(t, 200)
+		get(bound, "/v1/plans/"+plan).want(t, 200)
+	}
+	if diff := cmp.Diff([]string{"huge", "per-user", "pro"}, s.names("plans", "name", "/v1/plans?limit=1", bound)); diff != "" {
+		t.Errorf("plans by acme's key (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"blocked", "huge", "per-user", "pro"}, s.names("plans", "name", "/v1/plans?limit=1", free)); diff != "" {
+		t.Errorf("plans by a key of all tenants (-want +got):\n%s", diff)
+	}
+	s.db.Exec(t, "update quotad.plan set removed = true, catalog_version = 999 where plan = 'huge'")
+	get(bound, "/v1/plans/huge").want(t, 404)
+	const version = "/v1/plans/huge/versions/1"
+	if a := get(bound, version).want(t, 200); strings.Contains(a.body, "created_by") {
+		t.Errorf("acme's key sees %s, want nobody who made it", a.body)
+	}
+	if a := get(free, version).want(t, 200); !strings.Contains(a.body, `"created_by":"test"`) {
+		t.Errorf("a key of all tenants sees %s, want who made it", a.body)
+	}
+	get(bound, "/v1/plans/blocked/versions").want(t, 404)
+	get(bound, "/v1/plans/blocked/versions/1").want(t, 404)
 }
 
 // A key that an old database may hold, admin and bound, changes nothing that other
@@ -149,6 +199,10 @@ func TestBoundAdminKeyChangesItsOwnTenantAlone(t *testing.T) {
 	s.db.Exec(t, "update quotad.api_key set tenant = 'acme' where key_id = $1", key.ID)
 	for _, rt := range s.handler.Routes() {
 		if rt.Scope == "" || rt.Method == http.MethodGet && rt.Tenancy == TenancyNone {
+			continue
+		}
+		if rt.Tenancy == TenancyPlan {
+			s.do(s.matrixRequest(rt, "huge", token)).want(t, http.StatusNotFound, codeNotFound)
 			continue
 		}
 		a := s.do(s.matrixRequest(rt, "globex", token))

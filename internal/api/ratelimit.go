@@ -142,6 +142,11 @@ func tighter(a, b *quota.LimitResult) int {
 			return -1
 		}
 		return 1
+	case a.NeverResets != b.NeverResets:
+		if a.NeverResets {
+			return -1
+		}
+		return 1
 	case a.ResetMS != b.ResetMS:
 		if a.ResetMS > b.ResetMS {
 			return -1

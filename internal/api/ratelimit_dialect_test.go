@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -201,6 +203,63 @@ tenants:
 			t.Errorf("%s = %s, want %s", name, got, want)
 		}
 	}
+}
+
+// A client that is denied by what never comes back is told no instant to come back at, in
+// any dialect and not in the body: neither at once nor when another limit is free.
+func TestABlockedLimitTellsNoResetInAnyDialect(t *testing.T) {
+	t.Parallel()
+	for _, headers := range []Headers{
+		{OpenAI: true}, {RateLimit: RateLimitDraft7, XRateLimit: XRateLimitEpoch, OpenAI: true},
+	} {
+		s := newService(t, func(c *Config) { c.Headers = headers })
+		s.apply(`
+meters:
+  api.calls: {unit: call}
+plans:
+  no-limit: {limits: [{name: off, meter: api.calls, algorithm: fixed_window, limit: 0, window: 1h}]}
+  no-rate:
+    limits:
+      - {name: day, meter: api.calls, algorithm: fixed_window, limit: 1, window: day}
+      - {name: off, meter: api.calls, algorithm: token_bucket, capacity: 5, refill: 0/1s}
+tenants:
+  none: {plan: no-limit}
+  rate: {plan: no-rate}
+`)
+		for _, tenant := range []string{"none", "rate"} {
+			a := s.consume(`{"tenant":"`+tenant+`","meter":"api.calls"}`).want(t, 429)
+			off := saidOf(t, a, "off")
+			if off.ResetMS != nil || off.Remaining != 0 {
+				t.Errorf("%s: the body says of the blocked limit %+v, want no reset", tenant, off)
+			}
+			for _, name := range []string{"X-RateLimit-Reset", "x-ratelimit-reset-requests", "Retry-After", "Retry-After-Ms"} {
+				if got := a.header.Get(name); got != "" {
+					t.Errorf("%s: %s = %s, want none", tenant, name, got)
+				}
+			}
+			if got := a.header.Get("RateLimit"); strings.Contains(got, `"off";r=0;t`) || strings.Contains(got, "reset=") {
+				t.Errorf("%s: RateLimit = %s, want no reset of the blocked limit", tenant, got)
+			}
+			a = s.get(catalog.KeyRead, "/v1/tenants/"+tenant+"/limits").want(t, 200)
+			if off := saidOf(t, a, "off"); off.ResetMS != nil {
+				t.Errorf("%s: its limits say %s, want no reset of the blocked one", tenant, a.body)
+			}
+		}
+	}
+}
+
+// saidOf returns what an answer says of one limit.
+func saidOf(t *testing.T, a answer, name string) limitInBody {
+	t.Helper()
+	var body struct{ Limits []limitInBody }
+	if err := json.Unmarshal([]byte(a.body), &body); err != nil {
+		t.Fatalf("%s: %v", a.body, err)
+	}
+	i := slices.IndexFunc(body.Limits, func(l limitInBody) bool { return l.Name == name })
+	if i < 0 {
+		t.Fatalf("%s has no limit %s", a.body, name)
+	}
+	return body.Limits[i]
 }
 
 // A tenant whose time is ahead of a clock that fell back gets resets by the real clock:

@@ -30,6 +30,8 @@ func TestRateLimitFields(t *testing.T) {
 	unlimited := enforced("unlimited", 0, 0, 0, hour)
 	unlimited.Unlimited = true
 	blocked := enforced("blocked", 0, 0, 0, 0)
+	blocked.NeverResets = true
+	empty := enforced("empty", 10, 0, 1500, hour)
 	denied := hourly
 	denied.Violated = true
 
@@ -56,7 +58,13 @@ func TestRateLimitFields(t *testing.T) {
 		}},
 		{"no window, no X", []quota.LimitResult{blocked}, true, http.Header{
 			"RateLimit-Policy": {`"blocked";q=0`},
-			"RateLimit":        {`"blocked";r=0;t=0`},
+			"RateLimit":        {`"blocked";r=0`},
+		}},
+		{"what never comes back is the tightest", []quota.LimitResult{empty, blocked}, false, http.Header{
+			"RateLimit-Policy":      {`"empty";q=10;w=3600, "blocked";q=0`},
+			"RateLimit":             {`"empty";r=0;t=2, "blocked";r=0`},
+			"X-RateLimit-Limit":     {"0"},
+			"X-RateLimit-Remaining": {"0"},
 		}},
 	}
 	for _, tt := range tests {

@@ -19,6 +19,7 @@ const (
 	TenancyBody                       // the body; the handler checks
 	TenancyItems                      // each item of the body; the handler checks each
 	TenancyList                       // a bound key sees its own part of the list
+	TenancyPlan                       // {plan} in the path: a bound key sees those of its tenant; the handler checks
 	TenancyUnbound                    // only keys that are bound to no tenant
 )
 
@@ -64,15 +65,15 @@ func (h *Handler) routes() []Route {
 		{get, "/v1/meters", catalog.KeyRead, TenancyNone, readTimeout, h.meters},
 		{get, "/v1/meters/{meter}", catalog.KeyRead, TenancyNone, readTimeout, h.meter},
 		{put, "/v1/meters/{meter}", catalog.KeyAdmin, TenancyUnbound, changeTimeout, h.putMeter},
-		{get, "/v1/plans", catalog.KeyRead, TenancyNone, readTimeout, h.plans},
-		{get, "/v1/plans/{plan}", catalog.KeyRead, TenancyNone, readTimeout, h.plan},
+		{get, "/v1/plans", catalog.KeyRead, TenancyList, readTimeout, h.plans},
+		{get, "/v1/plans/{plan}", catalog.KeyRead, TenancyPlan, readTimeout, h.plan},
 		{put, "/v1/plans/{plan}", catalog.KeyAdmin, TenancyUnbound, changeTimeout, h.putPlan},
-		{get, "/v1/plans/{plan}/versions", catalog.KeyRead, TenancyNone, readTimeout, h.planVersions},
-		{get, "/v1/plans/{plan}/versions/{version}", catalog.KeyRead, TenancyNone, readTimeout, h.planVersion},
+		{get, "/v1/plans/{plan}/versions", catalog.KeyRead, TenancyPlan, readTimeout, h.planVersions},
+		{get, "/v1/plans/{plan}/versions/{version}", catalog.KeyRead, TenancyPlan, readTimeout, h.planVersion},
 		{get, "/v1/tenants", catalog.KeyRead, TenancyList, readTimeout, h.tenants},
 		{get, "/v1/tenants/{tenant}", catalog.KeyRead, TenancyPath, readTimeout, h.tenantConfig},
 		{put, "/v1/tenants/{tenant}", catalog.KeyAdmin, TenancyPath, changeTimeout, h.putTenant},
-		{get, "/v1/settings", catalog.KeyRead, TenancyNone, readTimeout, h.settings},
+		{get, "/v1/settings", catalog.KeyRead, TenancyUnbound, readTimeout, h.settings},
 		{put, "/v1/settings", catalog.KeyAdmin, TenancyUnbound, changeTimeout, h.putSettings},
 		{get, "/v1/changes", catalog.KeyAudit, TenancyList, readTimeout, h.changes},
 

@@ -4,7 +4,8 @@ import (
 	"github.com/quotad/quotad/internal/catalog"
 )
 
-// settings is GET /v1/settings.
+// settings is GET /v1/settings. It is not for keys that are bound to a tenant: the settings
+// are about tenants that are not there yet, and name a plan that is made for those.
 func (h *Handler) settings(c *call) error {
 	if _, err := c.query(); err != nil {
 		return err

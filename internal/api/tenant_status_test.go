@@ -44,6 +44,31 @@ func TestSuspendedAndClosedTenantsSpendNothingAndAreRead(t *testing.T) {
 	}
 }
 
+// Nobody who reads a suspended tenant's denials is sent to raise a limit.
+func TestASuspensionIsBlamedOnNoLimit(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	denied := s.consume(`{"tenant":"suspended","meter":"api.calls","cost":11}`).want(t, 429)
+	if !strings.Contains(denied.body, `"violated-policies":[]`) || strings.Contains(denied.body, `"violated":true`) {
+		t.Errorf("%s blames a limit", denied.body)
+	}
+	id := denied.decision(t).RequestID.String()
+	const of = "/v1/tenants/suspended/"
+	if got := s.get(catalog.KeyAudit, of+"explain?request_id="+id).want(t, 200).body; !strings.Contains(got, `"text":"Denied (tenant_suspended)."`) ||
+		!strings.Contains(got, `"consistent":true`) {
+		t.Errorf("explained as %s, want the suspension alone", got)
+	}
+	if got := s.get(catalog.KeyAudit, of+"denials").want(t, 200).body; !strings.Contains(got, `"limit_names":[]`) {
+		t.Errorf("denials = %s, want one that names no limit", got)
+	}
+	for query, want := range map[string]bool{"": true, "?limit_name=burst": false, "?limit_name=hourly": false} {
+		got := s.get(catalog.KeyAudit, of+"denials/counts"+query).want(t, 200).body
+		if strings.Contains(got, "tenant_suspended") != want {
+			t.Errorf("counts%s = %s; want the denial in them: %t", query, got, want)
+		}
+	}
+}
+
 // A closed tenant opens only by a change that says so.
 func TestAClosedTenantStaysClosedUnlessItIsSaid(t *testing.T) {
 	t.Parallel()
@@ -77,6 +102,9 @@ func TestDefaultPlanOverHTTP(t *testing.T) {
 	s.consume(`{"tenant":"new","meter":"api.calls","dry_run":true}`).want(t, 404, codeTenantNotFound)
 	bound := s.token(catalog.KeyDecide, "acme")
 	s.do(request{method: "POST", path: "/v1/consume", body: call("new"), token: bound}).want(t, 403, codeTenantForbidden)
+	s.read(catalog.KeyRead, "/v1/tenants/new").want(t, 404)
+
+	s.consume(`{"tenant":"new","meter":"nope"}`).want(t, 400, "meter_not_found")
 	s.read(catalog.KeyRead, "/v1/tenants/new").want(t, 404)
 
 	// A denial makes the tenant, too: it was its first consume.

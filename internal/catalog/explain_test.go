@@ -100,15 +100,23 @@ func explain(t *testing.T, conn *pgxpool.Pool, sql string, args ...any) string {
 	return strings.Join(lines, "\n")
 }
 
+// changedTenants makes a database of 10,000 changes of tenants: a third of them of t0, the
+// others of hundreds.
+func changedTenants(t *testing.T) *pgtest.DB {
+	t.Helper()
+	db := pgtest.New(t)
+	db.Exec(t, `insert into quotad.config_change (changed_at, changed_by, object, name, after)
+		select '2026-01-01'::timestamptz + n * interval '1 minute', 'test', 'tenant', 't' || n % 500 * (n % 3), '{"plan": "p"}'
+		from generate_series(1, 10000) n`)
+	db.Exec(t, "analyze quotad.config_change")
+	return db
+}
+
 // A tenant of the past is one descent, however many changes there were, of it and of
 // others.
 func TestATenantOfThePastIsOneDescent(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
-	db.Exec(t, `insert into quotad.config_change (changed_at, changed_by, object, name, after)
-		select '2026-01-01'::timestamptz + n * interval '1 minute', 'test', 'tenant', 't' || n % 500 * (n % 3), '{}'
-		from generate_series(1, 10000) n`)
-	db.Exec(t, "analyze quotad.config_change")
+	db := changedTenants(t)
 	conn, err := db.Service(t).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +128,39 @@ func TestATenantOfThePastIsOneDescent(t *testing.T) {
 			plan := pgtest.Explain(t, conn, tenantAtSQL, "'"+name+"'", "'2026-01-03'")
 			if got := plan.Buffers(); got > 12 {
 				t.Errorf("%s, %s: %d buffers:\n%v", name, mode, got, plan)
+			}
+		}
+	}
+}
+
+// Which plans a tenant had is read from its own changes alone, however many there were of
+// others, and the plan that it has needs none of them.
+func TestPlansOfATenantAreReadFromItsOwnChanges(t *testing.T) {
+	t.Parallel()
+	db := changedTenants(t)
+	db.Exec(t, `insert into quotad.account (tenant, plan, status, timezone, billing_anchor, head_hash, created_at)
+		values ('t0', 'q', 'active', 'UTC', 1, sha256('t0'), now())`)
+	conn, err := db.Service(t).Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		pgtest.RunSQL(t, conn, "set plan_cache_mode = "+mode)
+		for _, test := range []struct {
+			sql  string
+			args []string
+		}{
+			{hadPlanSQL, []string{"'t7'", "'p'"}},
+			{hadPlanSQL, []string{"'t7'", "'other'"}},
+			{hadPlanSQL, []string{"'nobody'", "'p'"}},
+			{hadPlanSQL, []string{"'t0'", "'q'"}},
+			{plansOfTenantSQL, []string{"''", "10", "'t7'"}},
+			{plansOfTenantSQL, []string{"''", "10", "'nobody'"}},
+		} {
+			plan := pgtest.Explain(t, conn, test.sql, test.args...)
+			if got := plan.Buffers(); got > 40 {
+				t.Errorf("%s, %v: %d buffers:\n%v", mode, test.args, got, plan)
 			}
 		}
 	}

@@ -50,6 +50,11 @@ func (s *Store) Snapshot(ctx context.Context, q Querier, known *Snapshot) (*Snap
 	return fresh, nil
 }
 
+// Newest returns the configuration as Snapshot does, outside of any transaction.
+func (s *Store) Newest(ctx context.Context, known *Snapshot) (*Snapshot, error) {
+	return s.Snapshot(ctx, s.pool, known)
+}
+
 var errVersionFell = errors.New("the configuration's version fell")
 
 func readSnapshot(ctx context.Context, q Querier, known *Snapshot) (*Snapshot, error) {

@@ -55,3 +55,51 @@ func (s *Store) PlanAt(ctx context.Context, name string, at time.Time) (*Plan, e
 	}
 	return plan, nil
 }
+
+// account_tenant_unique finds what the tenant has now, which is what is asked for most;
+// only for another plan are the tenant's own changes looked through, by config_change_name.
+// No lock, rows never change.
+const hadPlanSQL = `
+select exists (
+    select
+    from quotad.account
+    where tenant = $1 and plan = $2)
+  or exists (
+    select
+    from quotad.config_change
+    where object = 'tenant' and name = $1 and after ->> 'plan' = $2)`
+
+// HadPlan reports whether a tenant has a plan or had it once.
+func (s *Store) HadPlan(ctx context.Context, tenant, plan string) (bool, error) {
+	had, err := one(ctx, s.pool, pgx.RowTo[bool], hadPlanSQL, tenant, plan)
+	if err != nil {
+		return false, fmt.Errorf("plan %s of tenant %q: %w", plan, tenant, err)
+	}
+	return had, nil
+}
+
+// As plansSQL, of the plans that hadPlanSQL finds: the tenant's own changes are read once.
+const plansOfTenantSQL = `
+select v.plan_version_id, p.plan, v.version, v.spec
+from quotad.plan p
+join quotad.plan_version v on v.plan_version_id = p.plan_version_id
+where p.plan > $1 and not p.removed and p.plan in (
+    select plan
+    from quotad.account
+    where tenant = $3
+    union
+    select after ->> 'plan'
+    from quotad.config_change
+    where object = 'tenant' and name = $3)
+order by p.plan
+limit $2`
+
+// PlansOfTenant returns what Plans does of the plans that a tenant has or had once.
+func (s *Store) PlansOfTenant(ctx context.Context, tenant string, page Page) (plans []*Plan, next string, err error) {
+	plans, err = collect(ctx, s.pool, scanPlan, plansOfTenantSQL, page.After, page.limit()+1, tenant)
+	if err != nil {
+		return nil, "", fmt.Errorf("list the plans of tenant %q: %w", tenant, err)
+	}
+	plans, next = cut(plans, page, func(p *Plan) string { return p.Name })
+	return plans, next, nil
+}

@@ -27,19 +27,76 @@ func (c *creator) close() { close(c.tenants) }
 
 // run serves unknown tenants until close.
 func (c *creator) run(ctx context.Context, e *Engine) {
-	for t := range c.tenants {
-		if t.expire(time.Now()) > 0 {
-			t.created(e.create(ctx, t.tenant))
-		}
-		t.leave()
+	for p := range c.tenants {
+		e.serveUnknown(ctx, p)
+		p.leave()
 	}
 }
 
-// create makes the account of a tenant, or finds it made.
-func (e *Engine) create(ctx context.Context, tenant string) error {
+// serveUnknown makes the account of an unknown tenant if a call that waits for it is to
+// have one, and answers the calls before that one.
+func (e *Engine) serveUnknown(ctx context.Context, p *parkedTenant) {
 	ctx, cancel := context.WithTimeout(ctx, e.config.readTimeout)
 	defer cancel()
-	err := e.config.Catalog.CreateByDefault(ctx, tenant)
+	calls := p.expire(time.Now())
+	if len(calls) == 0 {
+		return
+	}
+	refusals, err := e.refusals(ctx, calls)
+	if err == nil {
+		p.refuse(refusals)
+		if len(refusals) == len(calls) {
+			return // whoever came since waits for the next turn
+		}
+		err = e.config.Catalog.CreateByDefault(ctx, p.tenant)
+	}
+	p.created(e.creationError(p.tenant, err))
+}
+
+// refusals returns what the calls get that stand before the first one that makes an
+// account: one that spends, and that the default plan can decide. A denial is a decision.
+// An error is about the request: wrong requests shall neither fill the configuration with
+// tenants nor use up what may be made in a minute. Nothing is refused if the tenant was
+// made elsewhere by now, maybe with another plan.
+func (e *Engine) refusals(ctx context.Context, calls []*call) ([]error, error) {
+	snapshot, err := e.config.Catalog.Newest(ctx, e.snapshot.Load())
+	if err != nil {
+		return nil, err
+	}
+	plan := snapshot.Plan(snapshot.Settings().DefaultPlan)
+	if plan == nil {
+		return nil, catalog.ErrNoDefaultPlan
+	}
+	newcomer := NewSimulator(snapshot, plan, nil)
+	var refusals []error
+	for _, c := range calls {
+		err := errNoTenant()
+		if c.creates() {
+			r := c.request
+			r.DryRun = true // so that the next one is asked as if it were the first
+			_, err = newcomer.Decide(e.clock.estimate(), &r)
+		}
+		if err == nil {
+			break
+		}
+		refusals = append(refusals, err)
+	}
+	if len(refusals) == 0 {
+		return nil, nil
+	}
+	_, err = e.config.Catalog.Tenant(ctx, calls[0].request.Tenant)
+	switch {
+	case err == nil:
+		return nil, nil
+	case errors.Is(err, catalog.ErrNotFound):
+		return refusals, nil
+	}
+	return nil, err
+}
+
+// creationError is what the calls of a tenant get whose creation ended in err; nil for
+// nil.
+func (e *Engine) creationError(tenant string, err error) error {
 	var limited *catalog.CreationLimitedError
 	switch {
 	case err == nil:
@@ -68,37 +125,58 @@ func (c *call) creates() bool { return !c.stand && !c.request.DryRun }
 // half of it to the others.
 func (w *worker) unknownMax() int { return w.callsMax() / 2 }
 
-// awaitCreation queues p for the creator, or refuses its calls if too much waits for it.
-// The worker's lock is held.
+// awaitCreation parks p, whose tenant is unknown. The worker's lock is held.
 func (w *worker) awaitCreation(p *parkedTenant) {
+	w.parked[p.tenant] = p
+	w.unknown += len(p.calls)
+	w.queueCreation(p)
+}
+
+// queueCreation queues p for the creator, or if too much waits for it refuses its calls
+// and ends the parking. The worker's lock is held.
+func (w *worker) queueCreation(p *parkedTenant) {
 	select {
 	case w.engine.creator.tenants <- p:
-		w.parked[p.tenant] = p
-		w.unknown += len(p.calls)
 	default:
-		w.waiting -= len(p.calls)
-		for _, c := range p.calls {
-			c.answer(Decision{}, &Error{Code: CodeOverloaded, RetryAfter: time.Second})
-		}
+		p.refuseAll(&Error{Code: CodeOverloaded, RetryAfter: time.Second})
+		p.end()
 	}
 }
 
-// expire answers the calls that are past their deadline, and returns how many are left.
-func (p *parkedTenant) expire(now time.Time) int {
+// expire answers the calls that are past their deadline, forgets those whose callers have
+// left, and returns the others.
+func (p *parkedTenant) expire(now time.Time) []*call {
 	w := p.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	kept := p.calls[:0:0]
 	for _, c := range p.calls {
-		if now.Before(c.deadline) {
+		switch {
+		case c.left():
+		case now.Before(c.deadline):
 			kept = append(kept, c)
-			continue
+		default:
+			c.answer(Decision{}, unavailable(errors.New("its tenant was not created in time")))
 		}
-		c.answer(Decision{}, unavailable(errors.New("its tenant was not created in time")))
 	}
 	w.forget(len(p.calls) - len(kept))
 	p.calls = kept
-	return len(kept)
+	return kept
+}
+
+// refuse answers the first calls of p with what they come to.
+func (p *parkedTenant) refuse(refusals []error) {
+	w := p.worker
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failed {
+		return // it has answered all of them
+	}
+	for i, err := range refusals {
+		p.calls[i].answer(Decision{}, err)
+	}
+	w.forget(len(refusals))
+	p.calls = p.calls[len(refusals):]
 }
 
 // created makes p an ordinary parked tenant: its account is there and only has to be
@@ -107,15 +185,20 @@ func (p *parkedTenant) created(err error) {
 	w := p.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err == nil {
-		w.unknown -= len(p.calls)
-		p.unknown = false
+	if err != nil {
+		p.refuseAll(err)
 		return
 	}
+	w.unknown -= len(p.calls)
+	p.unknown = false
+}
+
+// refuseAll answers every call of p with err. The worker's lock is held.
+func (p *parkedTenant) refuseAll(err error) {
 	for _, c := range p.calls {
 		c.answer(Decision{}, err)
 	}
-	w.forget(len(p.calls))
+	p.worker.forget(len(p.calls))
 	p.calls = nil
 }
 

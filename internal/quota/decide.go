@@ -153,6 +153,13 @@ func reasonRank(r Reason) int {
 	}, r)
 }
 
+// blames reports whether limits that the request does not fit are why it is denied: a
+// suspended tenant, or a meter outside of the plan, is denied whatever they say. Both are
+// known before any limit is asked.
+func (v *verdict) blames() bool {
+	return v.decision.Reason == "" || v.decision.Reason.ofLimit()
+}
+
 // ask asks every limit on the charge's meter whether the cost fits.
 func (v *verdict) ask(b *book, c *charge, subject string) {
 	limits := b.rules.byMeter[c.meter.Name]
@@ -162,7 +169,7 @@ func (v *verdict) ask(b *book, c *charge, subject string) {
 		used := l.rule.Used(view)
 		c.limitsUsed[i] = used
 		result := newResult(l, c.meter)
-		if !l.admits(used, held, c.cost) {
+		if v.blames() && !l.admits(used, held, c.cost) {
 			result.WouldDeny = l.Mode == catalog.ModeShadow
 			result.Violated = l.Mode == catalog.ModeEnforce
 		}
@@ -213,6 +220,10 @@ func (b *book) describe(result *LimitResult, l *limit, subject string) {
 	view, held := b.view(l, subject), b.held(l, subject)
 	used := l.rule.Used(view)
 	result.Used, result.Held = used, held
+	if l.blocked { // whatever is given back, nothing of it can be used
+		result.NeverResets = true
+		return
+	}
 	if b.status == catalog.StatusActive { // nothing fits for a tenant that may not spend
 		result.Remaining = l.remaining(used, held)
 	}

@@ -49,6 +49,72 @@ func TestTheReasonIsTheOneFurthestFromPassing(t *testing.T) {
 	}
 }
 
+// A denial that no limit has to do with blames none, whatever does not fit beside it, in
+// shadow mode neither: who raises a limit would be denied all the same.
+func TestLimitsAreBlamedOnlyForReasonsOfLimits(t *testing.T) {
+	t.Parallel()
+	d := newDesk(
+		slidingLimit("ten", "calls", 10, hours), slidingLimit("none", "calls", 0, hours),
+		inMode(catalog.ModeShadow, slidingLimit("shadow", "calls", 1, hours)), slidingLimit("fits", "tokens", 9, hours),
+	)
+	over, notInPlan, fits := Charge{Meter: "calls", Cost: 11}, Charge{Meter: "spare", Cost: 1}, Charge{Meter: "tokens", Cost: 1}
+	for _, c := range []struct {
+		status  catalog.Status
+		charges []Charge
+		want    Reason
+		blamed  []string
+	}{
+		{catalog.StatusSuspended, []Charge{over, fits}, ReasonTenantSuspended, nil},
+		{catalog.StatusClosed, []Charge{over, notInPlan}, ReasonTenantSuspended, nil},
+		{catalog.StatusActive, []Charge{over, notInPlan, fits}, ReasonMeterNotInPlan, nil},
+		{catalog.StatusActive, []Charge{over, fits}, ReasonBlocked, []string{"ten", "none", "shadow"}},
+	} {
+		d.status = c.status
+		back := slices.Clone(c.charges)
+		slices.Reverse(back)
+		for _, r := range []Request{charging(c.charges...), dry(charging(c.charges...)), charging(back...)} {
+			got := d.must(t, noon, r)
+			var blamed []string
+			for _, l := range got.Limits {
+				if l.Violated || l.WouldDeny {
+					blamed = append(blamed, l.Name)
+				}
+			}
+			if diff := cmp.Diff(c.blamed, blamed); got.Allowed || got.Reason != c.want || diff != "" {
+				t.Errorf("%s of %+v: got %+v, want denied as %s; blamed (-want +got):\n%s", c.status, r.Charges, got, c.want, diff)
+			}
+		}
+	}
+}
+
+// Nothing of a limit that admits nothing ever comes back, even if it was lowered to 0 with
+// something used: waiting for it is no use.
+func TestABlockedLimitNeverResets(t *testing.T) {
+	t.Parallel()
+	for _, l := range []catalog.Limit{
+		slidingLimit("l", "calls", 0, hours), bucketLimit("l", "calls", 0, perSecond(1)), leakyLimit("l", "calls", 5, perSecond(0)),
+		inMode(catalog.ModeShadow, slidingLimit("l", "calls", 0, hours)),
+	} {
+		d := newDesk(l)
+		for _, used := range []int64{0, 3} {
+			d.entries = []deskEntry{{noon, "calls", "", used}}
+			for _, cost := range []int64{0, 1} {
+				if got := d.must(t, noon, dry(spending("calls", cost))).Limits[0]; !got.NeverResets || got.ResetMS != 0 || got.Remaining != 0 {
+					t.Errorf("%s with %d used and a cost of %d: got %+v, want no reset", l.Algorithm, used, cost, got)
+				}
+			}
+			r := dry(spending("calls", 0))
+			if stand := d.book(noon, &r).stand("acme", ""); !stand.Limits[0].NeverResets {
+				t.Errorf("%s with %d used stands as %+v, want no reset", l.Algorithm, used, stand.Limits[0])
+			}
+		}
+	}
+	d := newDesk(unlimited(slidingLimit("l", "calls", 0, hours)))
+	if got := d.must(t, noon, spending("calls", 1)).Limits[0]; got.NeverResets || got.ResetMS != hours/1000 {
+		t.Errorf("an unlimited limit: got %+v, want it reset in an hour", got)
+	}
+}
+
 func TestAllChargesAreAdmittedOrNone(t *testing.T) {
 	t.Parallel()
 	d := newDesk(

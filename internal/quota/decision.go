@@ -22,6 +22,11 @@ const (
 	ReasonQuotaExceeded    Reason = "quota_exceeded"     // fits later: see RetryAfter
 )
 
+// ofLimit reports whether a limit is why, and so which limits are to be named.
+func (r Reason) ofLimit() bool {
+	return r == ReasonBlocked || r == ReasonCostExceedsLimit || r == ReasonQuotaExceeded
+}
+
 // A Decision is the answer to a Request, with what every limit said. Its JSON form
 // is the body of the answer; all headers are computed from it.
 type Decision struct {
@@ -87,8 +92,8 @@ type LimitResult struct {
 	// Approximate says, at an instant of the past, that used may be one unit less.
 	Approximate bool `json:"approximate,omitzero"`
 
-	// NeverResets says that what is used does not come back by itself; ResetMS is then 0
-	// and not sent.
+	// NeverResets says that what is used does not come back by itself, or that nothing can
+	// be used at all; ResetMS is then 0 and not sent.
 	NeverResets bool `json:"-"`
 
 	// WindowMicros is the span the limit is quoted over in RateLimit-Policy: the
@@ -123,6 +128,23 @@ func (l LimitResult) MarshalJSON() ([]byte, error) {
 		out.ResetMS = &l.ResetMS
 	}
 	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, so that a kept answer is given again as it
+// was: a limit without a reset is one that never resets.
+func (l *LimitResult) UnmarshalJSON(text []byte) error {
+	type plain LimitResult
+	in := struct {
+		*plain
+		ResetMS *int64 `json:"reset_after_ms"`
+	}{plain: (*plain)(l)}
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	if l.NeverResets = in.ResetMS == nil; !l.NeverResets {
+		l.ResetMS = *in.ResetMS
+	}
+	return nil
 }
 
 // A Receipt names the entries of an allowed request: first_seq to seq, and the hash

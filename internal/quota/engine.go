@@ -248,7 +248,7 @@ func (e *Engine) await(ctx context.Context, c *call) (Decision, error) {
 			e.metrics.answered(c, &out)
 			return out.decision, out.err
 		case <-ctx.Done():
-			c.abandon()
+			c.leave()
 			return Decision{}, ctx.Err()
 		case <-timer.C:
 			if c.abandon() {
@@ -289,6 +289,13 @@ func (c *call) take() bool {
 
 // abandon gives the call up; false if a batch has it already.
 func (c *call) abandon() bool { return c.state.CompareAndSwap(callQueued, callAbandoned) }
+
+// leave says that the call's caller has gone. The batch that has it, if one does, goes on;
+// no other takes it up again.
+func (c *call) leave() { c.state.Store(callAbandoned) }
+
+// left reports whether nobody waits for the call's answer.
+func (c *call) left() bool { return c.state.Load() == callAbandoned }
 
 // answer delivers the outcome.
 func (c *call) answer(d Decision, err error) { c.done <- outcome{decision: d, err: err} }

@@ -225,12 +225,26 @@ func (x *Reader) finish(ctx context.Context, out *Explanation, tenantID int64, a
 		if l.Counted != nil && *l.Counted != l.Used {
 			out.Consistent = false
 		}
-		if out.Allowed && l.Mode == catalog.ModeEnforce && !l.Fits || asked[i].denied && l.Fits {
+		if !out.follows(l, asked[i].denied) {
 			out.Consistent = false
 		}
 	}
 	out.Text = out.sentence()
 	return nil
+}
+
+// follows reports whether it follows from a limit's sum that the decision was denied by it
+// or was not. Denials that are kept from before may blame limits beside another reason.
+func (x *Explanation) follows(l *LimitExplanation, denied bool) bool {
+	over := l.Mode == catalog.ModeEnforce && !l.Fits
+	switch {
+	case x.Allowed:
+		return !over
+	case x.Reason.ofLimit():
+		return denied == over
+	default:
+		return over || !denied
+	}
 }
 
 // countLevel returns what a level had used by the entries before; nil where they tell it
@@ -357,7 +371,7 @@ func (x *Explanation) sentence() string {
 	}
 	text := "Allowed: it fitted every limit on its meters."
 	switch {
-	case !x.Allowed && len(over) > 0:
+	case !x.Allowed && x.Reason.ofLimit() && len(over) > 0:
 		text = fmt.Sprintf("Denied (%s): it did not fit %s.", x.Reason, strings.Join(over, ", "))
 	case !x.Allowed:
 		text = fmt.Sprintf("Denied (%s).", x.Reason)

@@ -152,3 +152,49 @@ func TestExplanationsFindWhatDoesNotComeOut(t *testing.T) {
 		t.Errorf("after an entry was edited the explanation is %q, %v; want that it does not come out", tampered.Text, err)
 	}
 }
+
+// Who asks why a suspended tenant was denied is sent to no limit, whatever it had used.
+func TestASuspensionIsExplainedByItselfAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, fmt.Sprintf(explainConfig, 300, "UTC"))
+	e := w.engine(t, nil)
+	x := NewReader(w.db.Service(t), w.catalog)
+	ask := func() (Decision, Explanation) {
+		t.Helper()
+		d := mustDecide(t, e, Request{Tenant: "acme", Subject: "u", Charges: []Charge{{Meter: "calls", Cost: 12}}})
+		if d.Allowed {
+			return d, Explanation{}
+		}
+		if err := e.FlushDenials(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := x.ExplainRequest(t.Context(), "acme", d.RequestID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d, got
+	}
+	ask()
+	_, got := ask()
+	if want := "Denied (quota_exceeded): it did not fit each."; got.Text != want || !got.Consistent {
+		t.Errorf("explanation = %q, want %q", got.Text, want)
+	}
+	w.db.Exec(t, "update quotad.account set status = 'suspended'")
+	d, got := ask()
+	if want := "Denied (tenant_suspended)."; got.Text != want || !got.Consistent {
+		t.Errorf("explanation = %q, want %q", got.Text, want)
+	}
+	if kept, err := x.denials.Denial(t.Context(), "acme", d.RequestID); err != nil || len(kept.LimitNames) != 0 {
+		t.Errorf("the kept denial names the limits %q, %v; want none", kept.LimitNames, err)
+	}
+	// What is kept from before that was so is no sign of a ledger that is wrong.
+	w.db.Exec(t, `update quotad.denial set decision = jsonb_set(decision::jsonb, '{limits,2,violated}', 'true')::json where request_id = $1`, d.RequestID)
+	old, err := x.ExplainRequest(t.Context(), "acme", d.RequestID)
+	if err != nil || old.Text != got.Text || !old.Consistent {
+		t.Errorf("an older denial is explained as %q, %v; want %q", old.Text, err, got.Text)
+	}
+	w.db.Exec(t, `update quotad.denial set decision = jsonb_set(decision::jsonb, '{limits,0,violated}', 'true')::json where request_id = $1`, d.RequestID)
+	if bad, err := x.ExplainRequest(t.Context(), "acme", d.RequestID); err != nil || bad.Consistent {
+		t.Errorf("a denial by a limit that it fitted is explained as %q, %v; want that it does not come out", bad.Text, err)
+	}
+}

@@ -167,17 +167,26 @@ func (p *parkedTenant) putBack(calls []*call) {
 	p.calls = append(slices.Clone(calls), p.calls...)
 }
 
-// leave ends the parking if no call is left; else it queues the tenant for a waiter
-// again. It does so under the lock: once a worker has failed nothing is left to queue,
-// and the waiters may be closed.
+// leave ends the parking if no call is left; else it queues the tenant for a waiter again,
+// or for the creator if it is still to be created. It does so under the lock: once a worker
+// has failed nothing is left to queue, and the waiters may be closed.
 func (p *parkedTenant) leave() {
 	w := p.worker
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(p.calls) > 0 {
+	switch {
+	case len(p.calls) == 0:
+		p.end()
+	case p.unknown:
+		w.queueCreation(p)
+	default:
 		w.engine.parking.push(p)
-		return
 	}
+}
+
+// end ends the parking. The worker's lock is held.
+func (p *parkedTenant) end() {
+	w := p.worker
 	delete(w.parked, p.tenant)
 	if w.closed {
 		w.signal()

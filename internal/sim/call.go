@@ -127,6 +127,7 @@ func (c *Call) String() string {
 // answerBody is what is read of an answer.
 type answerBody struct {
 	Allowed   bool      `json:"allowed"`
+	Reason    string    `json:"reason"`
 	Tenant    string    `json:"tenant"`
 	RequestID uuid.UUID `json:"request_id"`
 	DecidedAt time.Time `json:"decided_at"`
@@ -174,6 +175,9 @@ func (c *Call) answered(status int, header http.Header, body []byte) {
 	}
 }
 
+// beside are the reasons of a denial that no limit has to do with.
+var beside = map[string]bool{"tenant_suspended": true, "meter_not_in_plan": true}
+
 // decided notes a decision and what is wrong with it by itself.
 func (c *Call) decided(a *answerBody) {
 	c.RequestID, c.At = a.RequestID, a.DecidedAt.UnixMicro()
@@ -205,7 +209,9 @@ func (c *Call) decided(a *answerBody) {
 		c.Fault = "the answer has no request_id"
 	case (a.Receipt != nil) != (allowed && !c.DryRun):
 		c.Fault = "an answer has a receipt if it is allowed and no dry run, and only then"
-	case !allowed && len(c.Violated) == 0:
+	case !allowed && beside[a.Reason] && len(c.Violated) > 0:
+		c.Fault = "a denial that blames limits and gives another reason"
+	case !allowed && !beside[a.Reason] && len(c.Violated) == 0:
 		c.Fault = "a denial that names no limit"
 	}
 }
