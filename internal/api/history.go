@@ -111,7 +111,7 @@ func (h *Handler) planVersions(c *call) error {
 	if err = h.seesPlan(c, name); err == nil {
 		versions, more, err = h.Catalog.PlanVersionsOf(c.r.Context(), name, below, limit)
 	}
-	if err == nil && len(versions) == 0 {
+	if err == nil && len(versions) == 0 && below == 0 {
 		err = catalog.ErrNotFound
 	}
 	if err != nil {

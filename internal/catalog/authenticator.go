@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/quotad/quotad/internal/cache"
@@ -27,8 +28,9 @@ const (
 )
 
 const (
-	// lookUpMax is how long a caller waits for a database that is away, as long as a
-	// decision does: it must not matter whose key was copied before.
+	// lookUpMax is how long into an outage of the database callers wait for it, as long as
+	// a decision does: it must not matter whose key was copied before. Later ones are told
+	// at once.
 	lookUpMax        = 5 * time.Second
 	lookUpPauseFirst = 10 * time.Millisecond // doubling
 	lookUpPauseMax   = 250 * time.Millisecond
@@ -40,12 +42,43 @@ type Authenticator struct {
 	pool    Querier
 	keys    *cache.Cache[string, storedKey] // by id; revoked ones are not among them
 	unknown *cache.Cache[string, struct{}]
+	now     func() time.Time
+	outage  outage
+}
+
+// An outage is since when look-ups have failed to connect, one after another. It is safe
+// for concurrent use.
+type outage struct {
+	mu          sync.Mutex
+	since, last time.Time // zero if there is none
+}
+
+// failed notes a failure, and returns how long the outage has lasted. One that nobody met
+// for [lookUpMax] is another.
+func (o *outage) failed(now time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now.Sub(o.last) > lookUpMax {
+		o.since = now
+	}
+	o.last = now
+	return now.Sub(o.since)
+}
+
+func (o *outage) over() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.since, o.last = time.Time{}, time.Time{}
 }
 
 // NewAuthenticator returns an authenticator that looks keys up in the store's
 // database. now is the clock that copies age by; time.Now if nil.
 func NewAuthenticator(store *Store, now func() time.Time) *Authenticator {
+	if now == nil {
+		now = time.Now
+	}
 	return &Authenticator{
+		now:     now,
 		pool:    store.pool,
 		keys:    cache.New[string, storedKey](cache.Options{EntriesMax: keysCached, TTL: keyTTL, Now: now}),
 		unknown: cache.New[string, struct{}](cache.Options{EntriesMax: unknownCached, TTL: keyTTL, Now: now}),
@@ -87,11 +120,15 @@ func (a *Authenticator) load(ctx context.Context, id string) (storedKey, error) 
 }
 
 // lookUp reads a key that is in force. It tries again while no connection is to be had,
-// until ctx ends.
+// until ctx ends or the outage is older than [lookUpMax].
 func (a *Authenticator) lookUp(ctx context.Context, id string) (storedKey, error) {
 	for pause := lookUpPauseFirst; ; pause = min(2*pause, lookUpPauseMax) {
 		stored, err := a.read(ctx, id)
 		if err == nil || !pg.Disconnected(err) {
+			a.outage.over()
+			return stored, err
+		}
+		if a.outage.failed(a.now()) >= lookUpMax-lookUpPauseMax { // another attempt would end after it
 			return stored, err
 		}
 		timer := time.NewTimer(pause)

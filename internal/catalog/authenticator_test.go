@@ -86,3 +86,21 @@ func TestALookUpOfAKeyEnds(t *testing.T) {
 		t.Errorf("Authenticate that is not permitted = %v after %s, want 42501 at once", err, time.Since(start))
 	}
 }
+
+// Who comes when the outage is known to last does not wait for what the others waited for
+// in vain; once there was an answer, it is over.
+func TestALongOutageIsWaitedForOnce(t *testing.T) {
+	t.Parallel()
+	a, token, faults, _ := away(t)
+	if _, err := a.Authenticate(t.Context(), token); !pg.Disconnected(err) {
+		t.Fatalf("Authenticate without a database = %v", err)
+	}
+	dials := faults.Dials()
+	if _, err := a.Authenticate(t.Context(), token); !pg.Disconnected(err) || faults.Dials() != dials+1 {
+		t.Errorf("the second Authenticate = %v after %d attempts, want its error after one", err, faults.Dials()-dials)
+	}
+	faults.Refuse(nil)
+	if _, err := a.Authenticate(t.Context(), token); err != nil {
+		t.Errorf("Authenticate with the database back = %v", err)
+	}
+}
