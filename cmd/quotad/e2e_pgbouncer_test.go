@@ -35,11 +35,12 @@ const poolConns = 5
 
 // A bouncer is a PgBouncer in transaction mode before a test's server.
 type bouncer struct {
-	port   int
-	config string
-	owner  *syscall.Credential // whose the server's socket is
-	pid    int
-	exited chan struct{}
+	port    int
+	config  string
+	follows bool                // prepared statements, where it is told to
+	owner   *syscall.Credential // whose the server's socket is
+	pid     int
+	exited  chan struct{}
 }
 
 func newBouncer(t *testing.T, server *devpg.Server) *bouncer {
@@ -71,7 +72,8 @@ auth_file = %s
 pool_mode = transaction
 default_pool_size = %d
 max_client_conn = 200
-`, sockets, address.Query().Get("port"), b.port, logins, poolConns),
+%s
+`, sockets, address.Query().Get("port"), b.port, logins, poolConns, b.unfollowing(t)),
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -86,6 +88,24 @@ max_client_conn = 200
 	}
 	t.Cleanup(func() { b.kill(t) })
 	return b
+}
+
+// unfollowing is the line that makes PgBouncer follow no prepared statements, as none did
+// before 1.21, which does not know it.
+func (b *bouncer) unfollowing(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("pgbouncer", "--version").Output()
+	if err != nil {
+		t.Fatalf("pgbouncer --version: %v; install it (`apt-get install pgbouncer`)", err)
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(string(out), "PgBouncer %d.%d", &major, &minor); err != nil {
+		t.Fatalf("pgbouncer --version says %q: %v", out, err)
+	}
+	if b.follows = major > 1 || minor >= 21; b.follows {
+		return "max_prepared_statements = 0"
+	}
+	return ""
 }
 
 // start starts PgBouncer and waits until db can be reached through it.
@@ -258,13 +278,22 @@ func TestPgBouncerMisconfiguredIsRefused(t *testing.T) {
 	want("quotad migrate --service-login quotad_test", through, "--pooler")
 }
 
-// Where each client has a session to itself, statements have their names, and serve
-// has nothing to warn of.
-func TestPgBouncerInSessionModeKeepsNamedStatements(t *testing.T) {
+// Where each client has a session to itself, or its statements are followed from session
+// to session, they have their names, and serve has nothing to warn of.
+func TestPgBouncerKeepsNamedStatementsWhereItCan(t *testing.T) {
 	t.Parallel()
 	db, b := pooled(t)
-	b.restart(t, db, "pool_mode = session", "default_pool_size = 40")
 	token := configure(t, db, serveTestConfig)
+	b.restart(t, db, "pool_mode = session", "default_pool_size = 40")
+	b.wantNamed(t, db, token)
+	if b.follows {
+		b.restart(t, db, "max_prepared_statements = 200")
+		b.wantNamed(t, db, token)
+	}
+}
+
+func (b *bouncer) wantNamed(t *testing.T, db *pgtest.DB, token string) {
+	t.Helper()
 	through := *db
 	through.URL = strings.Replace(b.url(t, db.URL), unnamed, "", 1)
 	serve := startServe(t, &through, "--pooler")
