@@ -290,7 +290,7 @@ func TestAPageReadsNoMoreThanAPage(t *testing.T) {
 			for _, n := range plan.All() {
 				// One more may be read to merge partitions.
 				if read := n.Loops * (n.Rows + n.Dropped); strings.HasPrefix(n.Relation, "entry_") && read > pageSize+1 {
-					t.Errorf("%s, %s: %d rows of %s were read, want at most %d:\n%v", c.name, mode, read, n.Relation, pageSize, plan)
+					t.Errorf("%s, %s: %.0f rows of %s were read, want at most %d:\n%v", c.name, mode, read, n.Relation, pageSize, plan)
 				}
 			}
 		}
@@ -325,7 +325,7 @@ func TestALookIsBounded(t *testing.T) {
 			plan := pgtest.Explain(t, conn, ascendingSQL, busy, "5001", "7000", filter, "null, null, 100")
 			for _, n := range plan.All() {
 				if read := n.Loops * (n.Rows + n.Dropped); strings.HasPrefix(n.Relation, "entry_") && read > 2000 {
-					t.Errorf("filter %s, analyzed %t: %d rows of %s were read:\n%v", filter, analyzed, read, n.Relation, plan)
+					t.Errorf("filter %s, analyzed %t: %.0f rows of %s were read:\n%v", filter, analyzed, read, n.Relation, plan)
 				}
 			}
 		}

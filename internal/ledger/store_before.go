@@ -22,8 +22,9 @@ type BeforeQuery struct {
 }
 
 // index: entry_window or entry_subject_window, one descent each: forwards from the edge,
-// bounded by it, or backwards from the entry, past those of its own instant, through as
-// many partitions as the meter was idle. lock: none.
+// bounded by it, or backwards from the entry, through as many partitions as the meter was
+// idle. Numbers and instants of a tenant rise together, so one comparison of both is
+// enough; the instant alone tells which partitions. lock: none.
 const totalsBeforeSQL = `
 select coalesce(t.total, s.total, 0), coalesce(t.total, s.total) is not null
 from unnest($1::integer[], $2::bigint[], $3::text[], $4::bigint[], $5::timestamptz[], $6::bigint[], $7::timestamptz[])
@@ -35,14 +36,14 @@ left join lateral (
   (select e.total - e.units as total
    from quotad.entry e
    where k.subject_id = 0 and k.edge is not null and e.tenant_id = k.tenant_id and e.meter_id = m.meter_id
-     and e.subject_id >= 0 and e.at >= k.edge and e.at <= k.at and e.seq < k.before_seq
+     and e.subject_id >= 0 and e.at >= k.edge and e.at <= k.at and (e.at, e.seq) < (k.at, k.before_seq)
    order by e.at, e.seq
    limit 1)
   union all
   (select e.total
    from quotad.entry e
    where k.subject_id = 0 and k.edge is null and e.tenant_id = k.tenant_id and e.meter_id = m.meter_id
-     and e.subject_id >= 0 and e.at <= k.at and e.seq < k.before_seq
+     and e.subject_id >= 0 and e.at <= k.at and (e.at, e.seq) < (k.at, k.before_seq)
    order by e.at desc, e.seq desc
    limit 1)
   limit 1
@@ -52,7 +53,7 @@ left join lateral (
    from quotad.entry e
    where k.subject_id > 0 and k.edge is not null and e.tenant_id = k.tenant_id and e.meter_id = m.meter_id
      and e.subject_id <> 0 and e.subject_id = k.subject_id
-     and e.at >= k.edge and e.at <= k.at and e.seq < k.before_seq
+     and e.at >= k.edge and e.at <= k.at and (e.at, e.seq) < (k.at, k.before_seq)
    order by e.at, e.seq
    limit 1)
   union all
@@ -60,7 +61,7 @@ left join lateral (
    from quotad.entry e
    where k.subject_id > 0 and k.edge is null and e.tenant_id = k.tenant_id and e.meter_id = m.meter_id
      and e.subject_id <> 0 and e.subject_id = k.subject_id
-     and e.at <= k.at and e.seq < k.before_seq
+     and e.at <= k.at and (e.at, e.seq) < (k.at, k.before_seq)
    order by e.at desc, e.seq desc
    limit 1)
   limit 1

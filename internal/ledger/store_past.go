@@ -44,12 +44,12 @@ select e.seq, e.at, e.subject_id, e.units, e.total, e.plan_version_id, e.limits_
   select f.at
   from quotad.entry f
   where f.tenant_id = $1 and f.meter_id = (select m.meter_id from quotad.meter m where m.meter = $2)
-    and f.subject_id >= 0 and f.at <= $3 and f.seq < $4 and f.units > 0
+    and f.subject_id >= 0 and f.at <= $3 and (f.at, f.seq) < ($3, $4) and f.units > 0
   order by f.at desc, f.seq desc
   limit 1)
 from quotad.entry e
 where e.tenant_id = $1 and e.meter_id = (select m.meter_id from quotad.meter m where m.meter = $2)
-  and e.subject_id >= 0 and e.at <= $3 and e.seq < $4
+  and e.subject_id >= 0 and e.at <= $3 and (e.at, e.seq) < ($3, $4)
 order by e.at desc, e.seq desc
 limit $5`
 	pastOfSubjectSQL = `
@@ -57,12 +57,12 @@ select e.seq, e.at, e.subject_id, e.units, e.subject_total, e.plan_version_id, e
   select f.at
   from quotad.entry f
   where f.tenant_id = $1 and f.meter_id = (select m.meter_id from quotad.meter m where m.meter = $2)
-    and f.subject_id <> 0 and f.subject_id = $6 and f.at <= $3 and f.seq < $4 and f.units > 0
+    and f.subject_id <> 0 and f.subject_id = $6 and f.at <= $3 and (f.at, f.seq) < ($3, $4) and f.units > 0
   order by f.at desc, f.seq desc
   limit 1)
 from quotad.entry e
 where e.tenant_id = $1 and e.meter_id = (select m.meter_id from quotad.meter m where m.meter = $2)
-  and e.subject_id <> 0 and e.subject_id = $6 and e.at <= $3 and e.seq < $4
+  and e.subject_id <> 0 and e.subject_id = $6 and e.at <= $3 and (e.at, e.seq) < ($3, $4)
 order by e.at desc, e.seq desc
 limit $5`
 )

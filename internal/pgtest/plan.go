@@ -21,9 +21,9 @@ type PlanNode struct {
 	Index    string     `json:"Index Name"`
 	Cond     string     `json:"Index Cond"`
 	Filter   string     `json:"Filter"`
-	Loops    int64      `json:"Actual Loops"`
-	Rows     int64      `json:"Actual Rows"` // per loop
-	Dropped  int64      `json:"Rows Removed by Filter"`
+	Loops    float64    `json:"Actual Loops"`
+	Rows     float64    `json:"Actual Rows"` // per loop, a mean of them since PostgreSQL 18
+	Dropped  float64    `json:"Rows Removed by Filter"`
 	Hit      int64      `json:"Shared Hit Blocks"`
 	Read     int64      `json:"Shared Read Blocks"`
 	Plans    []PlanNode `json:"Plans"`
