@@ -184,14 +184,33 @@ func ensureServiceLogin(ctx context.Context, config *pgx.ConnConfig, login, pass
 		return false, fmt.Errorf("migrate: %w", unreachable(config, err))
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
-		created, err = writeServiceLogin(ctx, tx, login, verifier)
-		return err
-	})
+	for range serviceLoginTries {
+		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+			created, err = writeServiceLogin(ctx, tx, login, verifier)
+			return err
+		})
+		if !roleRaced(err) {
+			break
+		}
+	}
 	if err != nil {
 		return false, fmt.Errorf("migrate: service login %s: %w", login, err)
 	}
 	return created, nil
+}
+
+// serviceLoginTries is how often the login is written when migrations of other databases
+// of the server write it at the same time: roles are the server's, and no lock of a
+// database keeps these apart. One of those who meet gets through.
+const serviceLoginTries = 20
+
+// roleRaced reports whether err is that someone else has just changed or made the role.
+func roleRaced(err error) bool {
+	switch pg.Code(err) {
+	case "XX000", "23505", "42710": // tuple concurrently updated, unique violation, duplicate object
+		return true
+	}
+	return false
 }
 
 // A login that is told apart from its owner is the point of this: one that could

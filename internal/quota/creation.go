@@ -10,8 +10,9 @@ import (
 )
 
 // creationsQueuedMax bounds how many unknown tenants wait for their account in one
-// engine. A flood of them is refused beyond it; a creation takes a few milliseconds.
-const creationsQueuedMax = 256
+// engine: as many as one batch over HTTP can name. A flood of them is refused beyond it;
+// a creation takes a few milliseconds.
+const creationsQueuedMax = 1024
 
 // A creator makes the accounts of unknown tenants, one at a time, outside of batches.
 // It is not one of the waiters, and what waits for it is bounded apart: a flood of
