@@ -58,7 +58,7 @@ func (s *Store) PlanAt(ctx context.Context, name string, at time.Time) (*Plan, e
 
 // account_tenant_unique finds what the tenant has now, which is what is asked for most;
 // only for another plan are the tenant's own changes looked through, by config_change_name.
-// No lock, rows never change.
+// No lock: a plan that a tenant once had stays one that it had.
 const hadPlanSQL = `
 select exists (
     select

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotad/quotad/internal/catalog"
@@ -350,19 +351,27 @@ func waitUntil(t *testing.T, mu *sync.Mutex, come func() bool) {
 	t.Fatal("it never came")
 }
 
+// holdConfiguration keeps whoever changes the configuration waiting, until the
+// transaction or the test ends.
+func (w *world) holdConfiguration(t *testing.T) pgx.Tx {
+	t.Helper()
+	tx, err := w.db.Owner(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	if _, err := tx.Exec(t.Context(), "select version from quotad.catalog_version for update"); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
 // No tenant is made for callers who have all left, whether a batch has had their calls
 // before or not.
 func TestNoTenantIsMadeForWhoHasLeft(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, defaultConfig)
-	tx, err := w.db.Owner(t).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it wrote nothing
-	if _, err := tx.Exec(t.Context(), "select version from quotad.catalog_version for update"); err != nil {
-		t.Fatal(err)
-	}
+	tx := w.holdConfiguration(t)
 	e := w.engine(t, func(c *Config) { c.Workers = 1 })
 	var group errgroup.Group
 	group.Go(func() error { // keeps the creator busy until the lock is given back
@@ -402,16 +411,9 @@ func TestNoTenantIsMadeForWhoHasLeft(t *testing.T) {
 func TestAStoppingEngineAnswersWhoAwaitsACreation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, defaultConfig)
-	tx, err := w.db.Owner(t).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it wrote nothing
-	if _, err := tx.Exec(t.Context(), "select version from quotad.catalog_version for update"); err != nil {
-		t.Fatal(err)
-	}
+	w.holdConfiguration(t)
 	e, stop := w.stoppableEngine(t, func(c *Config) { c.Deadline, c.readTimeout = shortDeadline, time.Second })
-	_, err = e.Decide(t.Context(), consume("new", "calls", 1))
+	_, err := e.Decide(t.Context(), consume("new", "calls", 1))
 	wantCode(t, err, CodeUnavailable)
 	mustDecide(t, e, consume("acme", "calls", 1)) // no decision waits for that lock
 	stop()

@@ -68,6 +68,10 @@ func (x *Reader) LimitsAt(ctx context.Context, tenant, subject string, at time.T
 // decisions go on under what was before.
 func (x *Reader) planAt(ctx context.Context, tenantID int64, name string, at time.Time) (*catalog.Plan, error) {
 	plan, err := x.catalog.PlanAt(ctx, name, at)
+	if errors.Is(err, catalog.ErrNotFound) { // the clock fell back: the tenant is dated before its plan
+		first, err := x.catalog.PlanVersionOf(ctx, name, 1)
+		return &first.Plan, err
+	}
 	if err != nil {
 		return nil, err
 	}

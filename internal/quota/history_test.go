@@ -217,6 +217,20 @@ func TestAPlanHoldsFromTheFirstDecisionUnderIt(t *testing.T) {
 	}
 }
 
+// A clock that falls back between a plan and its tenant makes no error of the past.
+func TestATenantMayBeDatedBeforeItsPlan(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 3, 28, 18, 20, 0, 0, time.UTC)
+	const plan = "meters: {calls: {unit: call}}\nplans: {all: {limits: [{name: log, meter: calls, algorithm: sliding_log, limit: 7, window: 1h}]}}\n"
+	w := newWorldAt(t, start, plan)
+	w.db.AdvanceClock(t, -time.Minute)
+	w.apply(t, plan+"tenants: {acme: {plan: all}}\n")
+	got, err := NewReader(w.db.Service(t), w.catalog).LimitsAt(t.Context(), "acme", "", start.Add(-time.Minute))
+	if err != nil || got.Limits[0].Limit != 7 {
+		t.Errorf("limits at the tenant's first instant = %+v, %v; want those of the plan", got, err)
+	}
+}
+
 // While decisions pour in, what is said of an instant is what is said of it afterwards,
 // and usage up to now is whole: series that begin where others ended miss nothing.
 func TestWhatIsReadUpToNowIsFinal(t *testing.T) {
