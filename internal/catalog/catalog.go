@@ -2,6 +2,8 @@ package catalog
 
 import (
 	"time"
+
+	"github.com/quotad/quotad/internal/calendar"
 )
 
 // UnitsMax is the largest amount of units anywhere: 15 digits are safe in JSON
@@ -68,14 +70,15 @@ type Window struct {
 }
 
 // A Calendar is a word for a window that follows the calendar.
-type Calendar string
+type Calendar = calendar.Word
 
+// The words of windows.
 const (
-	CalendarHour  Calendar = "hour"
-	CalendarDay   Calendar = "day"
-	CalendarWeek  Calendar = "week" // starts on Monday
-	CalendarMonth Calendar = "month"
-	CalendarYear  Calendar = "year"
+	CalendarHour  = calendar.Hour
+	CalendarDay   = calendar.Day
+	CalendarWeek  = calendar.Week // starts on Monday
+	CalendarMonth = calendar.Month
+	CalendarYear  = calendar.Year
 )
 
 // A Rate is units per duration. The zero value means the limit has no rate; a rate
@@ -139,14 +142,6 @@ const (
 	StatusSuspended Status = "suspended"
 	StatusClosed    Status = "closed"
 )
-
-// A PastCalendar is a calendar a tenant had until an instant. A window keeps the
-// calendar that was in force when it started.
-type PastCalendar struct {
-	Until         time.Time `json:"until"`
-	Timezone      string    `json:"timezone"`
-	BillingAnchor int       `json:"billing_anchor"`
-}
 
 // A Snapshot is the whole configuration of meters, plans and settings at one version. It is
 // immutable and safe for concurrent use.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/pgtest"
 )
@@ -247,12 +248,12 @@ func TestMovedCalendarLeavesTheOneBefore(t *testing.T) {
 	if err := db.Owner(t).QueryRow(ctx, "select calendar_past from quotad.account").Scan(&text); err != nil {
 		t.Fatal(err)
 	}
-	var got, want []catalog.PastCalendar
+	var got, want []calendar.Past
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
 	for i := 4; i < 20; i++ { // the 16 newest of 20
-		want = append(want, catalog.PastCalendar{
+		want = append(want, calendar.Past{
 			Until: start.Add(time.Duration(i) * time.Hour), Timezone: "Asia/Jakarta", BillingAnchor: 15 + i%2,
 		})
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/calendar"
 )
 
 // calendarsMax bounds account.calendar_past. A window that began under a calendar
@@ -268,16 +270,16 @@ func lockAccounts(ctx context.Context, tx pgx.Tx, tenants []tenantEdit) (c accou
 // pastCalendars is account.calendar_past and the instant at which the present
 // calendar joins it: the tenant's own now, which never falls behind its entries.
 type pastCalendars struct {
-	earlier []PastCalendar
+	earlier []calendar.Past
 	now     time.Time
 }
 
 // with returns account.calendar_past after the calendar of before has ended.
 func (p pastCalendars) with(before Tenant) (string, error) {
-	calendars := append(p.earlier, PastCalendar{
+	earlier := append(p.earlier, calendar.Past{
 		Until: p.now.UTC(), Timezone: before.Timezone, BillingAnchor: before.BillingAnchor,
 	})
-	text, err := json.Marshal(calendars[max(0, len(calendars)-calendarsMax):])
+	text, err := json.Marshal(earlier[max(0, len(earlier)-calendarsMax):])
 	return string(text), err
 }
 

@@ -384,6 +384,6 @@ func (x *Explanation) sentence() string {
 
 // calendar returns the calendars of a tenant, the present and the past ones.
 func (f *facts) calendar() (*calendar.Calendar, error) {
-	tenant := catalog.Tenant{Timezone: f.timezone, BillingAnchor: f.billingAnchor}
-	return calendar.FromAccount(tenant, []byte(f.calendarPast), time.LoadLocation)
+	setting := calendar.Setting{Timezone: f.timezone, BillingAnchor: f.billingAnchor}
+	return calendar.FromAccount(setting, []byte(f.calendarPast), time.LoadLocation)
 }
