@@ -109,6 +109,9 @@ type Limit struct {
 	// Since is the version of the plan that introduced this limit with this
 	// algorithm, meter and scope. A level kept under another one starts full.
 	Since int32
+
+	// Override is what a tenant has other numbers by for now; nil for the plan's own.
+	Override *Override
 }
 
 // A Plan is one immutable version of a named set of limits.
@@ -121,13 +124,22 @@ type Plan struct {
 	// SpecDigest is SHA-256 of the stored spec as PostgreSQL prints it (spec::text); zero
 	// for a plan that is not from a database.
 	SpecDigest [32]byte
+	// SpecText is the stored spec as PostgreSQL prints it; nil for a plan that is not
+	// from a database.
+	SpecText []byte
+	// OverrideSetID is the overrides that the plan stands under; see [Plan.Under].
+	OverrideSetID int64
 }
 
 // A Tenant is the paying customer's configuration.
 type Tenant struct {
 	ID            int64 // identity in the database; 0 in a config file
 	Name          string
-	Plan          string
+	Plan          string     // in force
+	NextPlan      string     // in force from NextPlanAt on; "" for none
+	NextPlanAt    time.Time  // zero for none
+	Overrides     []Override // of limits of the plan
+	OverrideSetID int64      // in the database; 0 without overrides
 	Status        Status
 	Timezone      string // IANA name
 	BillingAnchor int    // day of month, 1-31

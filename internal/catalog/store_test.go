@@ -92,6 +92,8 @@ select concat_ws(' ',
   (select md5(string_agg(v::text, ',' order by plan_version_id)) from quotad.plan_version v),
   (select md5(string_agg(a::text, ',' order by tenant_id)) from quotad.account a),
   (select s::text from quotad.setting s),
+  (select md5(string_agg(o::text, ',' order by override_set_id)) from quotad.override_set o),
+  (select md5(string_agg(t::text, ',' order by terms_id)) from quotad.terms t),
   (select md5(string_agg(c::text, ',' order by change_id)) from quotad.config_change c))`).Scan(&text)
 	if err != nil {
 		t.Fatalf("fingerprint: %v", err)

@@ -32,6 +32,7 @@ type Entry struct {
 	BatchID       uuid.UUID // the transaction that wrote it
 	RefSeq        int64     // the entry it answers; 0 for none
 	PlanVersionID int64
+	OverrideSetID int64 // the tenant's overrides; 0 for none
 	Plan          string
 	PlanVersion   int32
 	SpecDigest    [32]byte // of the plan version's rules: SHA-256 of plan_version.spec::text; zero when read from a store

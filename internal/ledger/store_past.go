@@ -32,6 +32,7 @@ type PastEntry struct {
 	Units         int64
 	Total         int64 // running total of the tenant, or of the subject that was asked about
 	PlanVersionID int64
+	OverrideSetID int64
 	LimitsUsed    []int64
 }
 

@@ -37,6 +37,7 @@ func (b *batch) post(t *tenantWork, r *Request, v *verdict) error {
 				RequestID:     v.decision.RequestID,
 				BatchID:       b.id,
 				PlanVersionID: t.book.rules.plan.VersionID,
+				OverrideSetID: t.book.rules.plan.OverrideSetID,
 				SpecDigest:    t.book.rules.plan.SpecDigest,
 				LimitsUsed:    c.limitsUsed,
 				DimsDigest:    dims.digest,

@@ -41,38 +41,23 @@ type total struct {
 	changed      bool
 }
 
-// level is the kept state of a limit, and which limit it was kept for.
+// level is the kept state of a limit, and what was in force when it was written. In a book
+// it is carried to what is in force there.
 type level struct {
 	State
-	algorithm catalog.Algorithm
-	plan      string
-	since     int32
-	changed   bool
+	versionID     int64
+	overrideSetID int64
+	changed       bool
 }
 
-// belongsTo reports whether a level that was kept for another version or plan goes on
-// under l of plan. Limits are matched by name. A limit that its plan changed to this
-// algorithm since then starts full, once.
-func (v *level) belongsTo(l *limit, plan string) bool {
-	return v.algorithm == l.Algorithm && (v.plan != plan || v.since == l.Since)
-}
-
-// stateFor returns the state to go on from under l of plan; the zero State starts full.
-func (v *level) stateFor(l *limit, plan string) State {
-	if !v.belongsTo(l, plan) {
-		return State{}
-	}
-	return v.State
-}
-
-// spend takes cost units at an instant under l of plan, and reports whether it did. A
-// shadow level that would have denied stays as it is, as if it had.
-func (v *level) spend(l *limit, plan string, nowMicros, held, cost int64) bool {
-	view := View{NowMicros: nowMicros, State: v.stateFor(l, plan)}
+// spend takes cost units at an instant under l of plan, which the level is carried to, and
+// reports whether it did. A shadow level that would have denied stays as it is, as if it had.
+func (v *level) spend(l *limit, plan *catalog.Plan, nowMicros, held, cost int64) bool {
+	view := View{NowMicros: nowMicros, State: v.State}
 	if cost == 0 || l.Mode == catalog.ModeShadow && !l.admits(l.rule.Used(view), held, cost) {
 		return false
 	}
-	*v = level{State: l.rule.Take(view, cost), algorithm: l.Algorithm, plan: plan, since: l.Since}
+	*v = level{State: l.rule.Take(view, cost), versionID: plan.VersionID, overrideSetID: plan.OverrideSetID}
 	return true
 }
 
@@ -108,7 +93,7 @@ func (b *book) view(l *limit, subject string) View {
 	t := b.totals[meterKey{meter: l.Meter, subject: key.subject}]
 	v := View{NowMicros: b.nowMicros, Total: t.units, LastAtMicros: t.lastAtMicros}
 	if l.Algorithm.KeepsLevel() {
-		v.State = b.levels[key].stateFor(l, b.rules.plan.Name)
+		v.State = b.levels[key].State
 	} else {
 		v.Before = b.before[key]
 	}
@@ -128,7 +113,7 @@ func (b *book) take(meter, subject string, cost int64) {
 			continue
 		}
 		kept := b.levels[limitKey{limit: l, subject: l.subjectOf(subject)}]
-		if kept.spend(l, b.rules.plan.Name, b.nowMicros, b.held(l, subject), cost) {
+		if kept.spend(l, b.rules.plan, b.nowMicros, b.held(l, subject), cost) {
 			kept.changed = true
 		}
 	}

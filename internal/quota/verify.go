@@ -21,17 +21,26 @@ import (
 // speaks of. It changes nothing and is not safe for concurrent use.
 type Verifier struct {
 	versions
+	inForce *rules // for the entry that is looked at
 }
 
 // NewVerifier returns a verifier that finds plan versions in store.
 func NewVerifier(store *catalog.Store) *Verifier {
-	return &Verifier{newVersions(store)}
+	return &Verifier{versions: newVersions(store)}
 }
 
 // Verify checks one tenant as db sees it, which should be one repeatable-read
 // transaction. progress, if not nil, is called for each entry. An unknown tenant is
 // [ledger.ErrNotFound].
 func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string, progress func()) (ledger.Verification, error) {
+	account, err := accountFacts(ctx, db, tenant)
+	if err == nil {
+		err = v.follow(ctx, db, account.tenantID)
+	}
+	unreadable := err
+	if err != nil && !errors.Is(err, catalog.ErrUnreadable) { // an entry that names it will say so, too
+		return ledger.Verification{}, fmt.Errorf("verify tenant %q: %w", tenant, err)
+	}
 	replayed := make(map[levelKey]level)
 	result, err := ledger.VerifyTenant(ctx, db, tenant, ledger.Checks{
 		Genesis: catalog.GenesisHash(tenant),
@@ -40,11 +49,14 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 			if progress != nil {
 				progress()
 			}
-			return replay(v.byID[e.PlanVersionID], replayed, e)
+			return replay(v.inForce, v.timeline, replayed, e)
 		},
 	})
 	if err != nil {
 		return result, fmt.Errorf("verify tenant %q: %w", tenant, err)
+	}
+	if unreadable != nil && len(result.Findings) == 0 {
+		result.Findings = []ledger.Finding{{Tenant: tenant, Detail: unreadable.Error()}}
 	}
 	if len(result.Findings) > 0 {
 		return result, nil // what levels and answers should be is not known
@@ -63,18 +75,21 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 	return result, nil
 }
 
-// setRules tells an entry the plan version that it names, which stands once and not in
-// each entry's row. It returns what is wrong with that version, or "".
+// setRules tells an entry the plan version and the overrides that it names, which stand
+// once and not in each entry's row. It returns what is wrong with them, or "".
 func (v *Verifier) setRules(ctx context.Context, db ledger.Querier, e *ledger.Entry) (string, error) {
-	r, err := v.rulesOf(ctx, db, e.PlanVersionID)
+	r, err := v.rulesOf(ctx, db, entryInForce(e))
 	switch {
 	case errors.Is(err, catalog.ErrUnreadable):
-		return fmt.Sprintf("names plan version %d: %s", e.PlanVersionID, err), nil
+		return fmt.Sprintf("names plan version %d and override set %d: %s", e.PlanVersionID, e.OverrideSetID, err), nil
 	case err != nil:
 		return "", err
-	case r == nil:
+	case v.plans[e.PlanVersionID] == nil:
 		return fmt.Sprintf("names plan version %d, which does not exist", e.PlanVersionID), nil
+	case r == nil:
+		return fmt.Sprintf("names override set %d, which does not exist", e.OverrideSetID), nil
 	}
+	v.inForce = r
 	e.Plan, e.PlanVersion, e.SpecDigest = r.plan.Name, r.plan.Version, r.plan.SpecDigest
 	return "", nil
 }
@@ -87,12 +102,12 @@ type levelKey struct {
 
 // replay takes an entry from the levels, by the rules r of the plan version it names. It
 // returns what is wrong with the entry, or "".
-func replay(r *rules, levels map[levelKey]level, e *ledger.Entry) string {
+func replay(r *rules, tl *catalog.Timeline, levels map[levelKey]level, e *ledger.Entry) string {
 	if wrong := overLimit(r, e); wrong != "" {
 		return wrong
 	}
 	for _, l := range r.byMeter[e.Meter] {
-		if !l.Algorithm.KeepsLevel() {
+		if !l.Algorithm.KeepsLevel() || tl == nil {
 			continue
 		}
 		key := levelKey{limit: l.Name}
@@ -100,7 +115,10 @@ func replay(r *rules, levels map[levelKey]level, e *ledger.Entry) string {
 			key.subjectID = e.SubjectID
 		}
 		have := levels[key]
-		if have.spend(l, r.plan.Name, e.At.UnixMicro(), 0, e.Units) {
+		if err := have.carry(tl, l.Name, entryInForce(e)); err != nil {
+			return err.Error()
+		}
+		if have.spend(l, r.plan, e.At.UnixMicro(), 0, e.Units) {
 			levels[key] = have
 		}
 	}
@@ -124,7 +142,7 @@ func overLimit(r *rules, e *ledger.Entry) string {
 
 // index: level_pkey. lock: none.
 const verifyLevelsSQL = `
-select l.limit_name, l.subject_id, l.algorithm, l.plan, l.since, l.units, l.remainder, l.denominator, l.at
+select l.limit_name, l.subject_id, l.plan_version_id, l.override_set_id, l.units, l.remainder, l.denominator, l.at
 from quotad.level l
 where l.tenant_id = $1`
 
@@ -139,7 +157,7 @@ func checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want ma
 	var have level
 	var at time.Time
 	_, err = pgx.ForEachRow(rows, []any{
-		&key.limit, &key.subjectID, &have.algorithm, &have.plan, &have.since,
+		&key.limit, &key.subjectID, &have.versionID, &have.overrideSetID,
 		&have.Units, &have.Remainder, &have.Denominator, &at,
 	}, func() error {
 		have.AtMicros = at.UnixMicro()
@@ -163,8 +181,8 @@ func checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want ma
 
 // String shows every column of a level.
 func (v level) String() string {
-	return fmt.Sprintf("%d+%d/%d at %s (%s of plan %s since version %d)", v.Units, v.Remainder, v.Denominator,
-		time.UnixMicro(v.AtMicros).UTC().Format(time.RFC3339Nano), v.algorithm, v.plan, v.since)
+	return fmt.Sprintf("%d+%d/%d at %s (plan version %d, override set %d)", v.Units, v.Remainder, v.Denominator,
+		time.UnixMicro(v.AtMicros).UTC().Format(time.RFC3339Nano), v.versionID, v.overrideSetID)
 }
 
 // index: idempotency_pkey by tenant, then entry_pkey for the entries of each answer.
