@@ -170,8 +170,11 @@ func (o *Override) over(l Limit) (fresh Limit, rule string) {
 		}
 		field.take(&fresh, &o.numbers)
 	}
-	if fresh.Algorithm == LeakyBucket && !fresh.drains() {
+	switch {
+	case fresh.Algorithm == LeakyBucket && !fresh.drains():
 		return l, drainRule
+	case fresh.Algorithm == Concurrency && fresh.Limit > HoldsOpenMax:
+		return l, openHoldsRule
 	}
 	return fresh, ""
 }

@@ -21,6 +21,7 @@ plans:
       - {name: hourly, meter: calls, algorithm: sliding_log, limit: 100, window: 1h}
       - {name: burst, meter: calls, algorithm: token_bucket, capacity: 10, refill: 2/1s}
       - {name: shape, meter: calls, algorithm: leaky_bucket, rate: 1/1h, queue: 5}
+      - {name: inflight, meter: calls, algorithm: concurrency, limit: 5}
   pro:
     limits:
       - {name: hourly, meter: calls, algorithm: sliding_log, limit: 1000, window: 1h}
@@ -161,6 +162,7 @@ func TestOverridesAreChecked(t *testing.T) {
 		{override("name: hourly, limit: 5, unlimited: true"), "overrides[0].limit: must not stand beside unlimited"},
 		{override("name: burst, refill: fast"), "overrides[0].refill: must be units per duration"},
 		{override("name: shape, queue: 999999999"), "overrides[0]: must drain at its rate"},
+		{override("name: inflight, limit: 1001"), "overrides[0]: must be at most 1000 for concurrency"},
 		{override("name: hourly, limit: 5, window: 1h"), "window: is not a field here"},
 		{override("name: hourly, limit: 5, mode: off"), "mode: is not a field here"},
 		{override("limit: 5"), "overrides[0].name: is required"},

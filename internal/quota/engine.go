@@ -80,7 +80,7 @@ type Engine struct {
 	parking  *parking
 	creator  *creator
 	snapshot atomic.Pointer[catalog.Snapshot]
-	tenants  *cache.Cache[string, facts]
+	tenants  *cache.Cache[string, known]
 	denials  *denialLog
 	clock    clockWatch
 	health   *healthState
@@ -110,7 +110,7 @@ func NewEngine(c Config) (*Engine, error) {
 		parking: newParking(c.QueueMax + c.Workers*c.BatchMax),
 		creator: newCreator(),
 		health:  newHealthState(c.Log),
-		tenants: cache.New[string, facts](cache.Options{EntriesMax: tenantsCached}),
+		tenants: cache.New[string, known](cache.Options{EntriesMax: tenantsCached}),
 	}
 	e.denials = newDenialLog(e)
 	for range c.Workers {

@@ -103,7 +103,9 @@ type posted struct {
 	limit   *limit
 	plan    *catalog.Plan
 	inForce catalog.InForce
+	kind    ledger.Kind
 	used    int64 // what the limit had used before, as the entry says
+	held    int64 // what was set aside of it before
 	units   int64
 }
 
@@ -126,7 +128,7 @@ func (v *versions) replay(
 			continue
 		}
 		since = append(since, p)
-		if full = p.used == 0 && p.limit.admits(0, 0, p.units); full {
+		if full = p.used == 0 && p.limit.admits(0, p.held, p.units); full {
 			break
 		}
 	}
@@ -143,7 +145,7 @@ func (v *versions) replay(
 		if err := kept.carry(v.timeline, of.limit, p.inForce); err != nil {
 			return kept, err
 		}
-		kept.spend(p.limit, p.plan, p.inForce.AtMicros, 0, p.units)
+		kept.spend(p.limit, p.plan, p.kind, p.inForce.AtMicros, p.held, p.units)
 	}
 	return kept, kept.carry(v.timeline, of.limit, end)
 }
@@ -164,5 +166,9 @@ func (v *versions) posted(ctx context.Context, db ledger.Querier, e *ledger.Past
 	if i < 0 || i >= len(e.LimitsUsed) || !limits[i].Algorithm.KeepsLevel() {
 		return posted{}, nil
 	}
-	return posted{limit: limits[i], plan: r.plan, inForce: inForce, used: e.LimitsUsed[i], units: e.Units}, nil
+	p := posted{limit: limits[i], plan: r.plan, inForce: inForce, kind: e.Kind, used: e.LimitsUsed[i], units: e.Units}
+	if e.LimitsHeld != nil {
+		p.held = e.LimitsHeld[i]
+	}
+	return p, nil
 }

@@ -34,6 +34,12 @@ type facts struct {
 // dated reports whether the rules change by themselves as time goes by.
 func (f *facts) dated() bool { return f.terms.NextPlan != "" || f.terms.OverrideSetID != 0 }
 
+// known is what an instance remembers of a tenant.
+type known struct {
+	facts
+	holding bool // it had open holds
+}
+
 func factsOf(a *ledger.Account) facts {
 	return facts{
 		tenantID:      a.TenantID,
