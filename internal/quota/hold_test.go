@@ -257,3 +257,54 @@ func TestSeveralMetersAreHeldAllOrNone(t *testing.T) {
 	h.want(t, "", "hourly 1+0 left 9; daily 1+0 left 99; pool 30+0 left 70; inflight 0+0 left 2; burst 0+0 left 50; log 0+0 left 50; ")
 	h.verify(t)
 }
+
+// What crashed callers had set aside comes back with nobody calling, and leaves its entry.
+func TestTheHoldsOfAnIdleTenantEndInTheBackground(t *testing.T) {
+	t.Parallel()
+	h := newHolder(t)
+	held := h.hold(t, "calls", 5, time.Minute)
+	h.wait(t, time.Minute)
+	last := h.entries(t, "acme")[0]
+	for deadline := time.Now().Add(time.Minute); last.Kind != ledger.KindExpire && time.Now().Before(deadline); {
+		entries := h.entries(t, "acme")
+		last = entries[len(entries)-1]
+	}
+	if last.Kind != ledger.KindExpire || last.RefSeq != held.Receipt.Seq || last.Held != -5 {
+		t.Errorf("the newest entry is %+v, want the expiry of entry %d", last, held.Receipt.Seq)
+	}
+	h.verify(t)
+}
+
+// Resolved holds are kept for as long as idempotency keys, and open ones whatever their age.
+func TestOldHoldsAreDeletedAndOpenOnesNever(t *testing.T) {
+	t.Parallel()
+	h := newHolder(t)
+	mustDecide(t, h.e, settling(h.hold(t, "calls", 5, time.Minute), 1))
+	kept := func() (n int) {
+		if err := h.db.Owner(t).QueryRow(t.Context(), "select count(*) from quotad.hold").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	h.wait(t, 35*24*time.Hour)
+	mustDecide(t, h.e, settling(h.hold(t, "calls", 5, time.Minute), 1))
+	h.hold(t, "calls", 1, time.Minute)
+	purge := newRunner(h.e)
+	defer purge.close()
+	purged := func() {
+		if err := purge.connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := purge.purgeHolds(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if purged(); kept() != 3 {
+		t.Errorf("%d holds are kept to the day, want 3", kept())
+	}
+	h.wait(t, time.Microsecond)
+	if purged(); kept() != 2 {
+		t.Errorf("%d holds are kept after it, want 2", kept())
+	}
+	h.verify(t)
+}
