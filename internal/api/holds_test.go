@@ -125,6 +125,23 @@ func TestADryRunOfAHoldDoesNothing(t *testing.T) {
 	s.wantStand("log", 0, 60)
 }
 
+// lockTenant keeps everyone from entering anything of a tenant until release.
+func (s *service) lockTenant(tenant string) (release func()) {
+	s.t.Helper()
+	tx, err := s.db.Owner(s.t).Begin(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := tx.Exec(s.t.Context(), "select from quotad.account where tenant = $1 for update", tenant); err != nil {
+		s.t.Fatal(err)
+	}
+	return func() {
+		if err := tx.Rollback(s.t.Context()); err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
 // readHolds walks a list of holds page by page.
 func (s *service) readHolds(query string) (holds []quota.HoldView) {
 	s.t.Helper()
@@ -154,7 +171,8 @@ func TestHoldsAreListedByState(t *testing.T) {
 		ids[quota.HoldReleased] = append([]string{released}, ids[quota.HoldReleased]...)
 		ids[quota.HoldExpired] = append([]string{s.held("log", 1, time.Second)}, ids[quota.HoldExpired]...)
 	}
-	s.passMillis(1500) // and nobody has entered the expiries
+	release := s.lockTenant("log")
+	s.passMillis(1500) // and nobody enters the expiries
 	if n := len(s.ledgerOf("log")); n != 30 {
 		t.Fatalf("%d entries, want 30", n)
 	}
@@ -175,6 +193,7 @@ func TestHoldsAreListedByState(t *testing.T) {
 		}
 	}
 	check()
+	release()
 	s.admitted("log", 1) // enters the expiries
 	check()
 	if diff := cmp.Diff(s.readHolds("tenant=log"), s.readHolds("tenant=log&state=open")); diff != "" {
@@ -202,6 +221,7 @@ func TestAHoldTellsWhatBecameOfIt(t *testing.T) {
 		}
 	}
 	check()
+	release := s.lockTenant("charged")
 	s.passMillis(59_999)
 	want.AgeMS = 59_999
 	check()
@@ -210,6 +230,7 @@ func TestAHoldTellsWhatBecameOfIt(t *testing.T) {
 	check()
 	s.held("huge", 1, time.Minute) // another tenant's request enters nothing of it
 	check()
+	release()
 	s.consume(`{"tenant":"charged","meter":"charged"}`).want(t, 200)
 	cost := int64(10)
 	want.ResolvedAt, want.Charges[0].Cost, want.AgeMS = startOfTest.Add(60_001*time.Millisecond), &cost, 60_001
@@ -257,4 +278,19 @@ func TestListsOfHoldsAreOfOneTenant(t *testing.T) {
 		method: http.MethodPost, path: "/v1/reversals", body: reversing("log", 1, 0), token: s.token(catalog.KeyDecide, ""),
 		header: map[string]string{idempotencyKeyHeader: "k"},
 	}).want(t, 403, codeInsufficientScope)
+}
+
+// A hold may be the first request of a tenant, as a consume may. What names a hold or an
+// entry is none of a tenant that is not there, and makes none.
+func TestOnlyWhatUsesSomethingCreatesATenant(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.admin(http.MethodPut, "/v1/settings", `{"default_plan":"pro"}`).want(t, 200)
+	for path, body := range map[string]string{"settle": settling("new", 1), "release": of("new"), "extend": of("new")} {
+		s.holds(noHold+"/"+path, body).want(t, 404, codeTenantNotFound)
+	}
+	s.reversal("k", reversing("new", 1, 0)).want(t, 404, codeTenantNotFound)
+	s.admin(http.MethodGet, "/v1/tenants/new", "").want(t, 404, codeTenantNotFound)
+	s.held("new", 1, time.Minute)
+	s.admin(http.MethodGet, "/v1/tenants/new", "").want(t, 200)
 }
