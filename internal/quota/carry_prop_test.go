@@ -172,7 +172,7 @@ func TestCarryingALevelEqualsANaiveModel(t *testing.T) {
 		from, before := inForce(instants[0])
 		to, after := inForce(instants[1])
 		if before == nil || after == nil {
-			t.Skip("there is no level")
+			return // there is no level there
 		}
 		bucket := newTokenBucket(*before)
 		written := bucket.level(View{NowMicros: from.AtMicros, State: State{
