@@ -217,16 +217,16 @@ func (b *batch) expireHolds(t *tenantWork) error {
 	if t.book == nil {
 		return nil
 	}
-	at := time.UnixMicro(t.book.nowMicros).UTC()
 	for _, h := range t.book.due() {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return &Error{Code: CodeInternal, Err: err}
 		}
-		lines := t.book.expire(h)
-		if _, err := b.enter(t, lines, id, at, saltedText{}); err != nil {
+		receipt, err := b.enter(t, t.book.expire(h), id, saltedText{})
+		if err != nil {
 			return &Error{Code: CodeInternal, Err: err}
 		}
+		h.expiredSeq = receipt.FirstSeq
 	}
 	return nil
 }

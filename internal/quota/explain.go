@@ -123,6 +123,9 @@ func (x *Reader) entries(ctx context.Context, tenant string, entries []ledger.En
 	for i := range entries {
 		e := &entries[i]
 		limits := rules.byMeter[e.Meter]
+		if e.Kind == ledger.KindExpire {
+			continue // nobody asked
+		}
 		if len(limits) != len(e.LimitsUsed) {
 			return out, fmt.Errorf("entry %d says what %d limits had used; its plan version has %d", e.Seq, len(e.LimitsUsed), len(limits))
 		}

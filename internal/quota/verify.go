@@ -119,6 +119,9 @@ func newReplayed(timeline *catalog.Timeline) *replayed {
 // is wrong with the entry, or "".
 func (x *replayed) follow(r *rules, e *ledger.Entry) string {
 	limits := r.byMeter[e.Meter]
+	if e.Kind == ledger.KindExpire {
+		limits = nil // an expiry, which nobody decided, does not say what they had used
+	}
 	if len(e.LimitsUsed) != len(limits) || e.LimitsHeld != nil && len(e.LimitsHeld) != len(limits) {
 		return fmt.Sprintf("says what %d limits had used; its plan version has %d on meter %q", len(e.LimitsUsed), len(limits), e.Meter)
 	}
@@ -132,7 +135,12 @@ func (x *replayed) follow(r *rules, e *ledger.Entry) string {
 	if wrong := x.hold(e); wrong != "" {
 		return wrong
 	}
-	for i, l := range limits {
+	return x.spend(r, e, held)
+}
+
+// spend takes an entry from the levels on its meter, of which held was set aside.
+func (x *replayed) spend(r *rules, e *ledger.Entry, held []int64) string {
+	for i, l := range r.byMeter[e.Meter] {
 		if !l.Algorithm.KeepsLevel() || l.Scope == catalog.ScopeSubject && e.SubjectID == 0 || x.timeline == nil {
 			continue
 		}
@@ -144,7 +152,11 @@ func (x *replayed) follow(r *rules, e *ledger.Entry) string {
 		if err := have.carry(x.timeline, l.Name, entryInForce(e)); err != nil {
 			return err.Error()
 		}
-		if have.spend(l, r.plan, e.Kind, e.At.UnixMicro(), held[i], e.Units) {
+		set := int64(0)
+		if i < len(held) {
+			set = held[i]
+		}
+		if have.spend(l, r.plan, e.Kind, e.At.UnixMicro(), set, e.Units) {
 			x.levels[key] = have
 		}
 	}
