@@ -19,6 +19,7 @@ type serveCmd struct {
 	Listen     string        `name:"listen" default:"127.0.0.1:8080" env:"QUOTAD_LISTEN" help:"Host and port to listen on; port 0 picks a free one."`
 	Headers    headerFlags   `embed:""`
 	TLS        tlsFlags      `embed:""`
+	Remember   bool          `name:"remember-denials" default:"true" negatable:"" env:"QUOTAD_REMEMBER_DENIALS" help:"Give a denial again without the database, for a second at most; what another instance gives back may be seen that much later."`
 	DrainDelay time.Duration `name:"drain-delay" default:"0s" env:"QUOTAD_DRAIN_DELAY" help:"How long to go on serving, with /readyz at 503, after a signal to stop."`
 	DrainMax   time.Duration `name:"drain-max" default:"30s" env:"QUOTAD_DRAIN_MAX" help:"How long requests under way may take before they are cut off."`
 }
@@ -36,7 +37,7 @@ func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
 	}
 	server, err := startServer(ctx, serverConfig{
 		Listen: cmd.Listen, Database: config, Pooler: cmd.Pooling.Pooler, Log: log, TLS: tlsConfig, Headers: cmd.Headers.headers(),
-		DrainDelay: cmd.DrainDelay,
+		RememberDenials: cmd.Remember, DrainDelay: cmd.DrainDelay,
 	})
 	if err != nil {
 		return err

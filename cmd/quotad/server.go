@@ -41,13 +41,14 @@ const (
 
 // serverConfig is what a server is started with.
 type serverConfig struct {
-	Listen     string          // host:port; port 0 picks a free one
-	Database   *pgx.ConnConfig // the service login
-	Pooler     bool            // Database leads to a pooler in transaction mode
-	Log        *slog.Logger
-	Headers    api.Headers
-	TLS        *tls.Config   // nil for plain HTTP
-	DrainDelay time.Duration // how long /readyz is 503 before connections are refused
+	Listen          string          // host:port; port 0 picks a free one
+	Database        *pgx.ConnConfig // the service login
+	Pooler          bool            // Database leads to a pooler in transaction mode
+	Log             *slog.Logger
+	Headers         api.Headers
+	TLS             *tls.Config   // nil for plain HTTP
+	RememberDenials bool          // for up to a second, without the database
+	DrainDelay      time.Duration // how long /readyz is 503 before connections are refused
 }
 
 // A server is one running instance: pool, engine, HTTP. Close must be called.
@@ -108,6 +109,7 @@ func (s *server) start(ctx context.Context) error {
 	var err error
 	s.engine, err = quota.NewEngine(quota.Config{
 		Database: s.config.Database, Pooler: s.config.Pooler, Catalog: s.catalog, Log: s.config.Log, Metrics: registry,
+		RememberDenials: s.config.RememberDenials,
 	})
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)

@@ -32,6 +32,9 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 	if d.DryRun {
 		b = append(b, `,"dry_run":true`...)
 	}
+	if d.Remembered {
+		b = append(b, `,"remembered":true`...)
+	}
 	b = append(b, `,"charges":[`...)
 	for i := range d.Charges {
 		if i > 0 {

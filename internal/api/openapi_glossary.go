@@ -77,6 +77,7 @@ var glossary = map[string]string{
 	"charges":            "What is spent, per meter. Charges on one meter are summed.",
 	"dims":               "Dimensions of the request, kept with its entries: at most 16, names of 1 to 64 bytes, values of at most 256.",
 	"dry_run":            "Decide and say so, change nothing.",
+	"remembered":         "True if the same request was denied at decided_at, less than a second ago, and this is that answer with its waits as they are now.",
 	"idempotency_key":    "What makes a retry safe: 1 to 255 bytes without control characters.",
 	"items":              "The requests, at most 1,000.",
 	"results":            "One result per item, in their order.",

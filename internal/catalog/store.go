@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,7 +27,8 @@ type Store struct {
 	// Random is where ids and secrets of keys come from. Set it before first use.
 	Random io.Reader
 
-	pool *pgxpool.Pool
+	pool    *pgxpool.Pool
+	changes atomic.Int64
 }
 
 // NewStore returns a store on pool, which it does not close.
@@ -54,11 +56,16 @@ set version = $1`
 // A change must not wait long for a tenant while it keeps other changes waiting.
 const changeTimeoutSQL = `set local lock_timeout = '10s'`
 
+// Changes counts the changes of the configuration that this store has committed. It has
+// gone up when a change returns, so that whoever remembers an answer can tell that it may
+// be another now.
+func (s *Store) Changes() int64 { return s.changes.Load() }
+
 // inChange runs one change of the configuration as one transaction, after all
 // earlier ones. work gets the version that the change makes, and says whether to
 // keep it; if not, nothing has happened.
 func (s *Store) inChange(ctx context.Context, work func(tx pgx.Tx, version int64) (keep bool, err error)) error {
-	return s.inTurn(ctx, func(tx pgx.Tx, version int64) (keep bool, err error) {
+	err := s.inTurn(ctx, func(tx pgx.Tx, version int64) (keep bool, err error) {
 		version++
 		if keep, err = work(tx, version); err != nil || !keep {
 			return false, err
@@ -68,6 +75,10 @@ func (s *Store) inChange(ctx context.Context, work func(tx pgx.Tx, version int64
 		}
 		return true, nil
 	})
+	if err == nil {
+		s.changes.Add(1)
+	}
+	return err
 }
 
 // inTurn runs work as one transaction, in turn with everything else that changes the

@@ -23,6 +23,7 @@ type batch struct {
 	id        uuid.UUID // random: tells this transaction's entries from any other's
 	snapshot  *catalog.Snapshot
 	clock     ledger.Clock
+	asked     asked
 	tenants   []*tenantWork
 	byName    map[string]*tenantWork
 	results   []result
@@ -267,13 +268,20 @@ func (b *batch) deliver() {
 
 // noteDenial hands a denial to the log of denials.
 func (b *batch) noteDenial(res *result) {
-	d := &res.verdict.decision
+	d, e := &res.verdict.decision, b.runner.engine
 	if res.call.stand || d.Allowed || d.DryRun {
 		return
 	}
-	b.runner.engine.denials.note(res.work.facts.tenantID, deniedCall{
+	denied := deniedCall{
 		decision: *d, afterSeq: res.afterSeq, planVersionID: res.work.book.rules.plan.VersionID,
-	})
+	}
+	e.denials.note(res.work.facts.tenantID, denied)
+	if e.exhausted != nil {
+		e.exhausted.remember(&res.call.request, remembered{
+			deniedCall: denied, tenantID: res.work.facts.tenantID, toldAt: b.asked.toldAt,
+			era: era{version: b.snapshot.Version, changes: b.asked.changes},
+		}, b.asked.at)
+	}
 }
 
 // deliverUnknown tells the calls of a batch that nobody knows whether it is committed.

@@ -31,6 +31,7 @@ func (b *batch) read(ctx context.Context) error {
 		if round == 0 {
 			pg.Begin(&queries)
 			ledger.QueueLock(&queries, b.names(), b.wait, b.lock)
+			b.asked = b.runner.engine.asking()
 		}
 		if !b.queueReads(&queries, round == 0) {
 			b.closeEdges()
@@ -40,6 +41,7 @@ func (b *batch) read(ctx context.Context) error {
 			return err
 		}
 		if round == 0 {
+			b.asked.told()
 			b.runner.engine.clock.observe(b.clock.At, b.runner.engine)
 		}
 		if err := b.reconcile(ctx); err != nil {

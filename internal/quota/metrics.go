@@ -21,6 +21,7 @@ type metrics struct {
 	clockSteps  prometheus.Counter
 
 	denialsDropped prometheus.Counter
+	remembered     prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -67,11 +68,15 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "quotad_denials_dropped_total",
 			Help: "Denials that were answered and that the log of denials had no room for.",
 		}),
+		remembered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quotad_denials_remembered_total",
+			Help: "Denials that were given again from memory, without the database.",
+		}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.limits, m.refusals, m.batchCalls, m.batchTime, m.parked, m.retries, m.lostCommits, m.clockSteps,
-		m.denialsDropped,
+		m.denialsDropped, m.remembered,
 	} {
 		errs = append(errs, r.Register(c))
 	}
@@ -93,9 +98,14 @@ func (m *metrics) answered(c *call, out *outcome) {
 		m.decisions.WithLabelValues("allowed", "").Inc()
 		m.said(d)
 	default:
-		m.decisions.WithLabelValues("denied", string(d.Reason)).Inc()
-		m.said(d)
+		m.denied(d)
 	}
+}
+
+// denied counts a denial.
+func (m *metrics) denied(d *Decision) {
+	m.decisions.WithLabelValues("denied", string(d.Reason)).Inc()
+	m.said(d)
 }
 
 // said counts what every limit said.
