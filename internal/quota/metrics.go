@@ -22,6 +22,7 @@ type metrics struct {
 
 	denialsDropped prometheus.Counter
 	remembered     prometheus.Counter
+	idleLevels     prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -72,11 +73,15 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "quotad_denials_remembered_total",
 			Help: "Denials that were given again from memory, without the database.",
 		}),
+		idleLevels: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quotad_idle_levels_removed_total",
+			Help: "Levels of subjects that were removed since they had been full for long.",
+		}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.limits, m.refusals, m.batchCalls, m.batchTime, m.parked, m.retries, m.lostCommits, m.clockSteps,
-		m.denialsDropped, m.remembered,
+		m.denialsDropped, m.remembered, m.idleLevels,
 	} {
 		errs = append(errs, r.Register(c))
 	}

@@ -49,7 +49,7 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 	if len(result.Findings) > 0 {
 		return result, nil // what levels and answers should be is not known
 	}
-	levels, err := checkLevels(ctx, db, result.TenantID, replayed)
+	levels, err := v.checkLevels(ctx, db, result.TenantID, replayed)
 	if err != nil {
 		return result, fmt.Errorf("verify tenant %q: %w", tenant, err)
 	}
@@ -91,7 +91,7 @@ func replay(r *rules, levels map[levelKey]level, e *ledger.Entry) string {
 	if wrong := overLimit(r, e); wrong != "" {
 		return wrong
 	}
-	for _, l := range r.byMeter[e.Meter] {
+	for i, l := range r.byMeter[e.Meter] {
 		if !l.Algorithm.KeepsLevel() {
 			continue
 		}
@@ -100,6 +100,9 @@ func replay(r *rules, levels map[levelKey]level, e *ledger.Entry) string {
 			key.subjectID = e.SubjectID
 		}
 		have := levels[key]
+		if l.Scope == catalog.ScopeSubject && e.LimitsUsed[i] == 0 && have.AtMicros <= e.At.Add(-idleMin).UnixMicro() {
+			have = level{} // full, and it may have been removed and begun anew
+		}
 		if have.spend(l, r.plan.Name, e.At.UnixMicro(), 0, e.Units) {
 			levels[key] = have
 		}
@@ -128,8 +131,9 @@ select l.limit_name, l.subject_id, l.algorithm, l.plan, l.since, l.units, l.rema
 from quotad.level l
 where l.tenant_id = $1`
 
-// checkLevels compares the kept levels of a tenant with the replayed ones.
-func checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want map[levelKey]level) ([]string, error) {
+// checkLevels compares the kept levels of a tenant with the replayed ones. One that is
+// full may be missing.
+func (v *Verifier) checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want map[levelKey]level) ([]string, error) {
 	rows, err := db.Query(ctx, verifyLevelsSQL, tenantID)
 	if err != nil {
 		return nil, fmt.Errorf("read levels: %w", err)
@@ -154,9 +158,11 @@ func checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want ma
 	if err != nil {
 		return nil, fmt.Errorf("read levels: %w", err)
 	}
-	for key := range want {
-		details = append(details, fmt.Sprintf("the level of limit %q is missing", key.limit))
+	missing, err := v.missingLevels(ctx, db, tenantID, want)
+	if err != nil {
+		return nil, err
 	}
+	details = append(details, missing...)
 	slices.Sort(details)
 	return details, nil
 }

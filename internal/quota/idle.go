@@ -1,0 +1,156 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
+	"github.com/quotad/quotad/internal/pg"
+)
+
+// idleMin is how long a subject's level must have been full before it is removed. A level
+// that is in use is not made anew each time, and a clock that falls back by less takes
+// nothing that was given.
+const idleMin = 24 * time.Hour
+
+// Bounds of removing idle levels. A step locks the accounts of its levels for a few
+// milliseconds; a million levels are looked through in about seven minutes.
+const (
+	idleStep  = 500                    // levels of one transaction
+	idlePause = 200 * time.Millisecond // between steps
+	idleEvery = time.Hour              // between looking through all
+	idleFirst = time.Minute            // after an engine starts
+)
+
+// forgettable reports whether a level that is missing answers as v would under l: nothing
+// of it was used at an instant, nor since, so both are full. A limit that blocks says
+// nothing about when it is full again once it does not.
+func (l *limit) forgettable(v level, plan string, atMicros int64) bool {
+	return l.Scope == catalog.ScopeSubject && l.Algorithm.KeepsLevel() && !l.blocked && v.belongsTo(l, plan) &&
+		v.AtMicros <= atMicros && l.rule.Used(View{NowMicros: atMicros, State: v.State}) == 0
+}
+
+// limitNamed returns the limit of that name; nil without one, or while it is off.
+func (r *rules) limitNamed(name string) *limit {
+	for _, limits := range r.byMeter {
+		for _, l := range limits {
+			if l.Name == name {
+				return l
+			}
+		}
+	}
+	return nil
+}
+
+// removeIdle removes the levels of subjects that have been full for long, step by step,
+// until ctx ends.
+func (e *Engine) removeIdle(ctx context.Context) {
+	r := newRunner(e)
+	defer r.close()
+	pause(ctx, idleFirst)
+	var after levelRef
+	for ctx.Err() == nil {
+		next, more, err := r.removeIdleStep(ctx, after)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			e.config.Log.Warn("idle levels are not removed", "error", err)
+			pause(ctx, idleEvery)
+		case more:
+			after = next
+			pause(ctx, idlePause)
+		default:
+			after = levelRef{}
+			pause(ctx, idleEvery)
+		}
+	}
+}
+
+// removeIdleStep looks through the levels after one, in the order of their key, and
+// removes what is idle of the tenants that nobody has locked. It returns the last one it
+// has seen, and whether there may be more.
+func (r *runner) removeIdleStep(ctx context.Context, after levelRef) (next levelRef, more bool, err error) {
+	if err := r.connect(ctx); err != nil {
+		return after, false, err
+	}
+	var seen []idleCandidate
+	var queries pgx.Batch
+	queueIdleCandidates(&queries, after, func(c idleCandidate) { seen = append(seen, c) })
+	if err := r.session.Send(ctx, &queries, r.engine.config.readTimeout); err != nil {
+		r.session.Close()
+		return after, false, fmt.Errorf("look for idle levels: %w", err)
+	}
+	if len(seen) == 0 {
+		return levelRef{}, false, nil
+	}
+	next, more = seen[len(seen)-1].levelRef, len(seen) == idleStep
+	var idle []idleCandidate
+	for _, c := range seen {
+		if c.idle {
+			idle = append(idle, c)
+		}
+	}
+	if len(idle) == 0 {
+		return next, more, nil
+	}
+	if err := r.removeLevels(ctx, idle); err != nil {
+		r.session.Rollback(ctx, r.engine.config.readTimeout)
+		return after, false, fmt.Errorf("remove idle levels: %w", err)
+	}
+	return next, more, nil
+}
+
+// removeLevels locks the accounts of candidates, those that are free, reads the levels
+// and the configuration again, and removes the levels that have been full for long.
+func (r *runner) removeLevels(ctx context.Context, candidates []idleCandidate) error {
+	accounts := make(map[int64]ledger.Account)
+	levels := make(map[levelRef]level)
+	var names []string
+	for i, c := range candidates {
+		if i == 0 || c.tenantID != candidates[i-1].tenantID {
+			names = append(names, c.tenant)
+		}
+	}
+	var clock ledger.Clock
+	var reads pgx.Batch
+	pg.Begin(&reads)
+	ledger.QueueLock(&reads, names, false, func(a ledger.Account) { accounts[a.TenantID] = a })
+	ledger.QueueEdges(&reads, nil, nil, func(c ledger.Clock) { clock = c }, nil)
+	queueLevelsOf(&reads, candidates, func(ref levelRef, v level) { levels[ref] = v })
+	if err := r.session.Send(ctx, &reads, r.engine.config.readTimeout); err != nil {
+		return err
+	}
+	snapshot := r.engine.snapshot.Load()
+	if snapshot == nil || snapshot.Version != clock.CatalogVersion {
+		var err error
+		if snapshot, err = r.reload(ctx); err != nil {
+			return err
+		}
+	}
+	var gone []levelRef
+	for _, c := range candidates {
+		account, locked := accounts[c.tenantID]
+		v, kept := levels[c.levelRef]
+		if !locked || !kept {
+			continue
+		}
+		rules, err := r.rulesFor(snapshot, factsOf(&account))
+		if err != nil {
+			continue // its plan cannot be compiled, so nobody knows what is full
+		}
+		l := rules.limitNamed(c.limit)
+		if l != nil && l.forgettable(v, rules.plan.Name, clock.At.Add(-idleMin).UnixMicro()) {
+			gone = append(gone, c.levelRef)
+		}
+	}
+	var writes pgx.Batch
+	queueRemoveLevels(&writes, gone)
+	if err := r.session.Commit(ctx, &writes, r.engine.config.commitTimeout); err != nil {
+		return err
+	}
+	r.engine.metrics.idleLevels.Add(float64(len(gone)))
+	return nil
+}
