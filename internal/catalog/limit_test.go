@@ -21,6 +21,7 @@ var fieldsOf = map[string][]string{
 	"token_bucket":    {`"capacity": 1`, `"refill": "1/1s"`},
 	"gcra":            {`"rate": "1/1s"`, `"burst": 1`},
 	"leaky_bucket":    {`"rate": "1/1s"`, `"queue": 1`},
+	"concurrency":     {`"limit": 1`},
 }
 
 func limitOf(t *testing.T, algorithm string, fields ...string) catalog.PlanSpec {
@@ -71,7 +72,6 @@ func TestEachAlgorithmRequiresItsFieldsAndRefusesTheOthers(t *testing.T) {
 func TestWhatWillComeIsRefusedClearly(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ algorithm, field, want string }{
-		{"concurrency", `"limit": 5`, "limits[0].algorithm: concurrency is not supported yet"},
 		{"gcra", `"on_error": "allow"`, "limits[0].on_error: allow is not supported yet: only deny is"},
 		{"gcra", `"on_error": "local"`, "limits[0].on_error: local is not supported yet: only deny is"},
 		{"gcra", `"on_error": "panic"`, "limits[0].on_error: must be deny"},

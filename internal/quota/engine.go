@@ -84,7 +84,7 @@ type Engine struct {
 	parking   *parking
 	creator   *creator
 	snapshot  atomic.Pointer[catalog.Snapshot]
-	tenants   *cache.Cache[string, facts]
+	tenants   *cache.Cache[string, known]
 	denials   *denialLog
 	exhausted *exhaustion // nil without RememberDenials
 	clock     clockWatch
@@ -115,7 +115,7 @@ func NewEngine(c Config) (*Engine, error) {
 		parking: newParking(c.QueueMax + c.Workers*c.BatchMax),
 		creator: newCreator(),
 		health:  newHealthState(c.Log),
-		tenants: cache.New[string, facts](cache.Options{EntriesMax: tenantsCached}),
+		tenants: cache.New[string, known](cache.Options{EntriesMax: tenantsCached}),
 	}
 	e.denials = newDenialLog(e)
 	if c.RememberDenials {
@@ -220,11 +220,13 @@ type Result struct {
 func (e *Engine) DecideAll(ctx context.Context, requests []Request) []Result {
 	results := make([]Result, len(requests))
 	calls := make([]*call, len(requests))
+	gaveBack := false // by one of them, which later ones must see
 	for i := range requests {
 		if results[i].Err = requests[i].Validate(); results[i].Err != nil {
 			continue
 		}
-		if d, ok := e.recall(&requests[i]); ok {
+		gaveBack = gaveBack || !requests[i].spends()
+		if d, ok := e.recall(&requests[i]); ok && !gaveBack {
 			results[i].Decision = d
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/quotad/quotad/internal/cache"
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 // Bounds of what an instance remembers of denials.
@@ -52,7 +53,9 @@ func (e era) ended(now era) bool { return e.version < now.version || e.changes !
 
 // repeatable reports whether r may be answered by an earlier denial: one with a key may be
 // the retry of an allowed request.
-func repeatable(r *Request) bool { return r.Key == "" && !r.DryRun }
+func repeatable(r *Request) bool {
+	return r.kind() == ledger.KindConsume && r.Key == "" && !r.DryRun
+}
 
 // remember keeps a denial of r that was decided between askedAt and d.toldAt, if waiting
 // is what helps and nothing else can free what it waits for.
@@ -120,18 +123,18 @@ func sooner(waitMS *int64, passedMS int64) *int64 {
 // forget drops what is remembered of a tenant, to which something may have come back.
 func (x *exhaustion) forget(tenant string) { x.denials.Forget(tenant) }
 
-// asked is when a batch's reads happened, and what this process had changed before.
-type asked struct {
-	at      time.Time // not after the database read its clock
-	toldAt  time.Time // not before
+// readSpan is when a batch's reads happened, and what this process had changed before.
+type readSpan struct {
+	from    time.Time // not after the database read its clock
+	until   time.Time // not before
 	changes int64     // of the configuration
 }
 
-func (e *Engine) asking() asked {
-	return asked{at: time.Now(), changes: e.config.Catalog.Changes()}
+func (e *Engine) beginRead() readSpan {
+	return readSpan{from: time.Now(), changes: e.config.Catalog.Changes()}
 }
 
-func (a *asked) told() { a.toldAt = time.Now() }
+func (s *readSpan) end() { s.until = time.Now() }
 
 // era is the one that this instance is in.
 func (e *Engine) era() (now era) {
@@ -160,6 +163,18 @@ func (e *Engine) recall(r *Request) (Decision, bool) {
 	e.metrics.denied(&d.decision)
 	e.metrics.remembered.Inc()
 	return d.decision, true
+}
+
+// giveBack forgets what is remembered of the tenants to which a batch gave something back,
+// or may have: a request that no limit can deny. It comes before any of its answers.
+func (b *batch) giveBack() {
+	for i := range b.results {
+		res := &b.results[i]
+		if x := b.runner.engine.exhausted; x != nil && res.work != nil && !res.call.stand && !res.call.request.spends() {
+			res.work.gaveBack = true
+			x.forget(res.work.name)
+		}
+	}
 }
 
 // questionOf digests all that a denial of r depends on, besides the tenant's state: every

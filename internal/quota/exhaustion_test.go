@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 const raisedConfig = `
@@ -149,10 +150,29 @@ func TestARaiseByAnotherInstanceIsSeenWithinASecond(t *testing.T) {
 	t.Logf("%d denials until the raise was seen", remembered)
 }
 
+// A hold may end at any moment, here and elsewhere: what waits for it is asked anew.
+func TestADenialThatAHoldMayEndIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, callsConfig)
+	e := w.engine(t, remembering)
+	held := mustDecide(t, e, Request{
+		Kind: ledger.KindHold, Tenant: "acme", TTL: time.Minute, Charges: []Charge{{Meter: "calls", Cost: 10}},
+	})
+	question := consume("acme", "calls", 1)
+	wantDenied(t, e, question, false)
+	wantDenied(t, e, question, false)
+	another := w.engine(t, nil)
+	mustDecide(t, another, Request{Kind: ledger.KindRelease, Tenant: "acme", Hold: held.Hold.ID})
+	if d := mustDecide(t, e, question); !d.Allowed {
+		t.Errorf("after the release: got %+v, want it allowed", d)
+	}
+}
+
 // What an instance does itself it never denies by what it knew before.
 func TestOwnChangesEndRememberedDenialsAtOnce(t *testing.T) {
 	t.Parallel()
 	question := consume("acme", "calls", 1)
+	reversal := Request{Kind: ledger.KindReverse, Tenant: "acme", Seq: 1, Key: "back"}
 	for name, act := range map[string]func(t *testing.T, w *world, e *Engine){
 		"a plan": func(t *testing.T, w *world, _ *Engine) { w.apply(t, raisedConfig) },
 		"a plan of another instance that a stranger's call finds": func(t *testing.T, w *world, e *Engine) {
@@ -171,6 +191,13 @@ tenants:
   acme: {plan: large}
 `)
 		},
+		"a reversal": func(t *testing.T, _ *world, e *Engine) { mustDecide(t, e, reversal) },
+		"a reversal that is sent along": func(t *testing.T, _ *world, e *Engine) {
+			results := e.DecideAll(t.Context(), []Request{reversal, consume("acme", "calls", 1)})
+			if d := results[1].Decision; !d.Allowed {
+				t.Errorf("behind the reversal: got %+v, %v", d, results[1].Err)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -178,6 +205,7 @@ tenants:
 			e := w.engine(t, remembering)
 			full(t, e)
 			wantDenied(t, e, question, false)
+			wantDenied(t, e, question, true)
 			act(t, w, e)
 			if d := mustDecide(t, e, question); !d.Allowed {
 				t.Errorf("got %+v, want it allowed", d)

@@ -151,6 +151,6 @@ func (r *runner) removeLevels(ctx context.Context, candidates []idleCandidate) e
 	if err := r.session.Commit(ctx, &writes, r.engine.config.commitTimeout); err != nil {
 		return err
 	}
-	r.engine.metrics.idleLevels.Add(float64(len(gone)))
+	r.engine.metrics.removed(len(gone))
 	return nil
 }

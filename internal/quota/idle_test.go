@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 const idleConfig = `
@@ -147,6 +148,25 @@ func TestIdleLevelsOfALockedTenantAreLeftForLater(t *testing.T) {
 	w.verify(t)
 }
 
+// Full for a day, not idle for a day: a clock that falls back finds what it left.
+func TestALevelThatWasFilledWithinTheDayIsKept(t *testing.T) {
+	t.Parallel()
+	w, e := idleWorld(t)
+	w.apply(t, strings.Replace(idleConfig, "refill: 1/1m", "refill: 1/4h", 1))
+	mustDecide(t, e, by("ann", consume("acme", "calls", 5)))
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{idleMin + time.Hour, 1}, {19*time.Hour - time.Second, 1}, {time.Second, 0}} {
+		w.db.AdvanceClock(t, c.after)
+		removeAllIdle(t, e)
+		if n := w.levels(t); n["fast"] != c.want {
+			t.Errorf("%v later: levels %v, want %d of fast", c.after, n, c.want)
+		}
+	}
+	w.verify(t)
+}
+
 // Under the plan in force, not under the one that wrote it.
 func TestALevelThatTheNewPlanLeavesUsedIsKept(t *testing.T) {
 	t.Parallel()
@@ -214,7 +234,7 @@ func TestALevelThatMayBeForgottenAnswersAsAFreshOne(t *testing.T) {
 		now, v := noon, level{}
 		for range rapid.IntRange(1, 10).Draw(t, "spends") {
 			now += rapid.Int64Range(0, 50*second).Draw(t, "pause")
-			v.spend(l, "p", now, 0, rapid.Int64Range(1, 20).Draw(t, "cost"))
+			v.spend(l, "p", ledger.KindConsume, now, 0, rapid.Int64Range(1, 20).Draw(t, "cost"))
 		}
 		now += rapid.Int64Range(0, 3000*second).Draw(t, "idle")
 		if !l.forgettable(v, "p", now) {

@@ -139,6 +139,9 @@ func (m *metrics) refused(err error) {
 // dropped counts denials that are not kept.
 func (m *metrics) dropped(denials int) { m.denialsDropped.Add(float64(denials)) }
 
+// removed counts levels that were removed.
+func (m *metrics) removed(levels int) { m.idleLevels.Add(float64(levels)) }
+
 func (m *metrics) batch(calls int, took time.Duration) {
 	m.batchCalls.Observe(float64(calls))
 	m.batchTime.Observe(took.Seconds())

@@ -31,6 +31,12 @@ type facts struct {
 	calendarPast  string // JSON, "" for none
 }
 
+// known is what an instance remembers of a tenant.
+type known struct {
+	facts
+	holding bool // it had open holds
+}
+
 func factsOf(a *ledger.Account) facts {
 	return facts{
 		tenantID:      a.TenantID,
