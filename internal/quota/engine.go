@@ -158,10 +158,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	})
 	group.Go(func() error { return e.upkeep(ctx) })
 	group.Go(func() error {
-		e.removeIdle(ctx)
-		return nil
-	})
-	group.Go(func() error {
 		e.health.watch(ctx)
 		return nil
 	})

@@ -18,12 +18,12 @@ import (
 const idleMin = 24 * time.Hour
 
 // Bounds of removing idle levels. A step locks the accounts of its levels for a few
-// milliseconds; a million levels are looked through in about seven minutes.
+// milliseconds. There is one with each turn of the upkeep, so a million levels are looked
+// through in about half an hour.
 const (
-	idleStep  = 500                    // levels of one transaction
-	idlePause = 200 * time.Millisecond // between steps
-	idleEvery = time.Hour              // between looking through all
-	idleFirst = time.Minute            // after an engine starts
+	idleStep  = 1000        // levels of one transaction
+	idleEvery = time.Hour   // between looking through all
+	idleFirst = time.Minute // after an engine starts
 )
 
 // forgettable reports whether a level that is missing answers as v would under l: nothing
@@ -46,26 +46,26 @@ func (r *rules) limitNamed(name string) *limit {
 	return nil
 }
 
-// removeIdle removes the levels of subjects that have been full for long, step by step,
-// until ctx ends.
-func (e *Engine) removeIdle(ctx context.Context) {
-	r := newRunner(e)
-	defer r.close()
-	pause(ctx, idleFirst)
-	var after levelRef
-	for ctx.Err() == nil {
-		next, more, err := r.removeIdleStep(ctx, after)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			e.config.Log.Warn("idle levels are not removed", "error", err)
-			pause(ctx, idleEvery)
-		case more:
-			after = next
-			pause(ctx, idlePause)
-		default:
-			after = levelRef{}
-			pause(ctx, idleEvery)
-		}
+// An idleRound looks through all levels, once an hour. Its zero value is at the beginning.
+type idleRound struct {
+	after levelRef  // where the next step begins
+	next  time.Time // when a step is due, on the monotonic clock
+}
+
+// removeIdle takes a step of the round if one is due.
+func (r *runner) removeIdle(ctx context.Context, round *idleRound, now time.Time) {
+	if now.Before(round.next) {
+		return
+	}
+	last, more, err := r.removeIdleStep(ctx, round.after)
+	switch {
+	case err != nil:
+		r.engine.config.Log.Warn("idle levels are not removed", "error", err)
+		round.next = now.Add(idleEvery)
+	case more:
+		round.after = last
+	default:
+		*round = idleRound{next: now.Add(idleEvery)}
 	}
 }
 

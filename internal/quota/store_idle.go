@@ -35,7 +35,12 @@ from (
   order by l.tenant_id, l.limit_name, l.subject_id
   limit $4
 ) c
-join quotad.account a on a.tenant_id = c.tenant_id
+cross join lateral (
+  select a.tenant
+  from quotad.account a
+  where a.tenant_id = c.tenant_id
+  limit 1
+) a
 order by c.tenant_id, c.limit_name, c.subject_id`
 
 func queueIdleCandidates(b *pgx.Batch, after levelRef, got func(idleCandidate)) {
