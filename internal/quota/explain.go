@@ -276,6 +276,9 @@ func (x *Reader) countLevel(ctx context.Context, v *versions, out *Explanation, 
 	if err != nil {
 		return nil, err
 	}
+	if a.limit.begunAnew(&kept.level, a.used, out.At.UnixMicro()) {
+		return new(int64), nil
+	}
 	used := a.limit.rule.Used(View{NowMicros: out.At.UnixMicro(), State: kept.stateFor(a.limit, out.Plan)})
 	if kept.approximate && used > 0 {
 		return nil, nil

@@ -34,6 +34,12 @@ func (l *limit) forgettable(v level, plan string, atMicros int64) bool {
 		v.AtMicros <= atMicros && l.rule.Used(View{NowMicros: atMicros, State: v.State}) == 0
 }
 
+// begunAnew reports whether a level may have been removed before an instant at which
+// nothing of it was used: it is then as new, whatever its entries say under a later plan.
+func (l *limit) begunAnew(v *level, used, atMicros int64) bool {
+	return l.Scope == catalog.ScopeSubject && used == 0 && v.AtMicros <= atMicros-idleMin.Microseconds()
+}
+
 // limitNamed returns the limit of that name; nil without one, or while it is off.
 func (r *rules) limitNamed(name string) *limit {
 	for _, limits := range r.byMeter {

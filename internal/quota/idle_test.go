@@ -196,8 +196,13 @@ func TestVerifyTellsARemovedLevelFromALostOne(t *testing.T) {
 	w.verify(t)
 	w.apply(t, strings.Replace(idleConfig, "capacity: 5, refill: 1/1m", "capacity: 50, refill: 1/100h", 1))
 	w.verify(t)
-	if d := mustDecide(t, e, by("ann", consume("acme", "calls", 1))); !d.Allowed || d.Limits[0].Used != 1 {
+	d := mustDecide(t, e, by("ann", consume("acme", "calls", 1)))
+	if !d.Allowed || d.Limits[0].Used != 1 {
 		t.Errorf("after a raise the removed level is %+v, want it to be new", d.Limits[0])
+	}
+	why, err := NewReader(w.db.Service(t), w.catalog).ExplainEntry(t.Context(), "acme", d.Receipt.Seq)
+	if err != nil || !why.Consistent {
+		t.Errorf("a decision on a removed level is explained by %+v, %v", why, err)
 	}
 	w.verify(t)
 	for name, lost := range map[string]string{

@@ -125,8 +125,8 @@ func (x *replayed) follow(r *rules, e *ledger.Entry) string {
 			key.subjectID = e.SubjectID
 		}
 		have := x.levels[key]
-		if l.Scope == catalog.ScopeSubject && e.LimitsUsed[i] == 0 && have.AtMicros <= e.At.Add(-idleMin).UnixMicro() {
-			have = level{} // full, and it may have been removed and begun anew
+		if l.begunAnew(&have, e.LimitsUsed[i], e.At.UnixMicro()) {
+			have = level{}
 		}
 		if have.spend(l, r.plan.Name, e.Kind, e.At.UnixMicro(), held[i], e.Units) {
 			x.levels[key] = have
