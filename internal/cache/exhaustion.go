@@ -72,6 +72,14 @@ func (x *Exhaustion[V]) Remember(d Denial[V], now time.Time) {
 	x.bytes += d.Bytes
 }
 
+// Has reports whether any denial of an owner is kept: if not, no question of it has to be
+// digested.
+func (x *Exhaustion[V]) Has(owner string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.owners[owner] != nil
+}
+
 // Recall returns what denies a question now.
 func (x *Exhaustion[V]) Recall(owner string, q Question, now time.Time) (value V, ok bool) {
 	x.mu.Lock()

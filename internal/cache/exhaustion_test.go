@@ -125,6 +125,9 @@ func TestExhaustionDeniesOnlyWhatIsRemembered(t *testing.T) {
 				v, ok := x.Recall(a.owner, a.q, c.now())
 				want, there := model[a]
 				there = there && c.now().Before(want.Until)
+				if ok && !x.Has(a.owner) {
+					t.Fatalf("there is a denial of %s, which has none", a.owner)
+				}
 				if ok && (!there || v != want.Value) || roomy && ok != there {
 					t.Fatalf("Recall(%v) = %d, %v; want %d, %v", a, v, ok, want.Value, there)
 				}

@@ -92,7 +92,7 @@ func standsFor(d *Decision) (stands time.Duration, ok bool) {
 // recall returns the denial that answers r at an instant of the monotonic clock, with its
 // waits as they are then. Rounding only ever lengthens them.
 func (x *exhaustion) recall(r *Request, current era, now time.Time) (remembered, bool) {
-	if !repeatable(r) {
+	if !repeatable(r) || !x.denials.Has(r.Tenant) {
 		return remembered{}, false
 	}
 	d, ok := x.denials.Recall(r.Tenant, questionOf(r), now)
