@@ -328,7 +328,7 @@ func (b *batch) noteDenial(res *result) {
 		return
 	}
 	denied := deniedCall{
-		decision: *d, afterSeq: res.afterSeq, planVersionID: res.work.book.rules.plan.VersionID,
+		decision: *d, afterSeq: res.afterSeq, plan: res.work.book.rules.plan,
 	}
 	e.denials.note(res.work.facts.tenantID, denied)
 	if e.exhausted != nil && !res.work.gaveBack {

@@ -120,7 +120,7 @@ func TestRememberedDenialsAreWhatTheLedgerSaysWithinASecond(t *testing.T) {
 		w := &exhaustionWorld{
 			desk: newDesk(), memory: newExhaustion(), now: noon, denied: map[string]deniedAt{},
 		}
-		w.desk.plan(raised(plan, 0))
+		w.raise(plan, 0)
 		draw := rapid.Custom(func(t *rapid.T) Request {
 			r := by(rapid.SampledFrom([]string{"ann", "bob"}).Draw(t, "subject"),
 				spending("calls", rapid.Int64Range(1, 3).Draw(t, "cost")))
@@ -139,17 +139,20 @@ func TestRememberedDenialsAreWhatTheLedgerSaysWithinASecond(t *testing.T) {
 				w.happened()
 			},
 			"another raises": func(t *rapid.T) {
-				w.desk.plan(raised(plan, rapid.Int64Range(0, 20).Draw(t, "more")))
+				w.raise(plan, rapid.Int64Range(0, 20).Draw(t, "more"))
 				w.foreign = true
 				w.happened()
 			},
 			"this one raises": func(t *rapid.T) {
-				w.desk.plan(raised(plan, rapid.Int64Range(0, 20).Draw(t, "more")))
+				w.raise(plan, rapid.Int64Range(0, 20).Draw(t, "more"))
 				w.era.changes++
 				w.happened()
 			},
 			"this one gives back": func(t *rapid.T) {
-				w.desk.entries, w.desk.levels = nil, map[keptLevel]level{}
+				w.desk.levels = map[keptLevel]level{}
+				for i := range w.desk.entries {
+					w.desk.entries[i].units = 0
+				}
 				w.memory.forget("acme")
 				w.happened()
 			},
@@ -180,15 +183,17 @@ func drawTightPlan(t *rapid.T) *catalog.Plan {
 	return plan
 }
 
-// raised is plan with its limits at three, and more.
-func raised(plan *catalog.Plan, more int64) *catalog.Plan {
+// raise gives the tenant a version of plan with its limits at three, and more.
+func (w *exhaustionWorld) raise(plan *catalog.Plan, more int64) {
 	changed := *plan
+	changed.Version = int32(len(w.desk.versions))
+	changed.VersionID = 1 + int64(changed.Version)
 	changed.Limits = slices.Clone(plan.Limits)
 	for i := range changed.Limits {
 		l := &changed.Limits[i]
 		l.Limit, l.Capacity, l.Burst, l.Queue = 3+more, 3+more, 3+more, 3+more
 	}
-	return &changed
+	w.desk.plan(&changed)
 }
 
 // A wait is rounded up to milliseconds: what it stands for may be over just before.

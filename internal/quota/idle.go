@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,18 +27,38 @@ const (
 	idleFirst = time.Minute // after an engine starts
 )
 
-// forgettable reports whether a level that is missing answers as v would under l: nothing
-// of it was used at an instant, nor since, so both are full. A limit that blocks says
-// nothing about when it is full again once it does not.
-func (l *limit) forgettable(v level, plan string, atMicros int64) bool {
-	return l.Scope == catalog.ScopeSubject && l.Algorithm.KeepsLevel() && !l.blocked && v.belongsTo(l, plan) &&
+// forgettable reports whether a level that is missing answers as v would under l, which v
+// is carried to: nothing of it is used at an instant, nor since, so both are full. A limit
+// that blocks says nothing about when it is full again once it does not.
+func (l *limit) forgettable(v *level, atMicros int64) bool {
+	return l.Scope == catalog.ScopeSubject && l.Algorithm.KeepsLevel() && !l.blocked &&
 		v.AtMicros <= atMicros && l.rule.Used(View{NowMicros: atMicros, State: v.State}) == 0
 }
 
-// begunAnew reports whether a level may have been removed before an instant at which
-// nothing of it was used: it is then as new, whatever its entries say under a later plan.
-func (l *limit) begunAnew(v *level, used, atMicros int64) bool {
-	return l.Scope == catalog.ScopeSubject && used == 0 && v.AtMicros <= atMicros-idleMin.Microseconds()
+// mayBeGone reports whether a level may have been removed by an instant: it is a subject's,
+// was last written a day before or more, and was full by what was in force at some time
+// since.
+func (v *level) mayBeGone(tl *catalog.Timeline, name string, by catalog.InForce) bool {
+	written, known := tl.Piece(v.inForce())
+	if v.Fresh() || !known || v.AtMicros > by.AtMicros-idleMin.Microseconds() {
+		return false
+	}
+	s, was := v.State, ruleOf(&written, name)
+	pieces := tl.Pieces(v.inForce(), by)
+	for i := range pieces {
+		until := by.AtMicros
+		if i+1 < len(pieces) {
+			until = pieces[i+1].FromMicros
+		}
+		s, was = elapse(s, was, pieces[i:i+1], until)
+		if was.limit == nil || was.limit.Scope != catalog.ScopeSubject || blocked(*was.limit) {
+			continue
+		}
+		if newAlgorithm(*was.limit, nil).Used(View{NowMicros: until, State: s}) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // limitNamed returns the limit of that name; nil without one, or while it is off.
@@ -112,7 +133,7 @@ func (r *runner) removeIdleStep(ctx context.Context, after levelRef) (next level
 // removeLevels locks the accounts of candidates, those that are free, reads the levels
 // and the configuration again, and removes the levels that have been full for long.
 func (r *runner) removeLevels(ctx context.Context, candidates []idleCandidate) error {
-	accounts := make(map[int64]ledger.Account)
+	b := &batch{runner: r, byName: make(map[string]*tenantWork)}
 	levels := make(map[levelRef]level)
 	var names []string
 	for i, c := range candidates {
@@ -120,37 +141,23 @@ func (r *runner) removeLevels(ctx context.Context, candidates []idleCandidate) e
 			names = append(names, c.tenant)
 		}
 	}
-	var clock ledger.Clock
 	var reads pgx.Batch
 	pg.Begin(&reads)
-	ledger.QueueLock(&reads, names, false, func(a ledger.Account) { accounts[a.TenantID] = a })
-	ledger.QueueEdges(&reads, nil, nil, func(c ledger.Clock) { clock = c }, nil)
+	ledger.QueueLock(&reads, names, false, func(a ledger.Account) {
+		t := &tenantWork{name: a.Tenant, locked: true, account: a, facts: factsOf(&a)}
+		b.tenants, b.byName[a.Tenant] = append(b.tenants, t), t
+	})
+	ledger.QueueEdges(&reads, nil, nil, func(c ledger.Clock) { b.clock = c }, nil)
 	queueLevelsOf(&reads, candidates, func(ref levelRef, v level) { levels[ref] = v })
 	if err := r.session.Send(ctx, &reads, r.engine.config.readTimeout); err != nil {
 		return err
 	}
-	snapshot := r.engine.snapshot.Load()
-	if snapshot == nil || snapshot.Version != clock.CatalogVersion {
-		var err error
-		if snapshot, err = r.reload(ctx); err != nil {
-			return err
-		}
+	if err := b.openBooks(ctx); err != nil {
+		return err
 	}
-	var gone []levelRef
-	for _, c := range candidates {
-		account, locked := accounts[c.tenantID]
-		v, kept := levels[c.levelRef]
-		if !locked || !kept {
-			continue
-		}
-		rules, err := r.rulesFor(snapshot, factsOf(&account))
-		if err != nil {
-			continue // its plan cannot be compiled, so nobody knows what is full
-		}
-		l := rules.limitNamed(c.limit)
-		if l != nil && l.forgettable(v, rules.plan.Name, clock.At.Add(-idleMin).UnixMicro()) {
-			gone = append(gone, c.levelRef)
-		}
+	gone, err := b.idleOf(ctx, candidates, levels)
+	if err != nil {
+		return err
 	}
 	var writes pgx.Batch
 	queueRemoveLevels(&writes, gone)
@@ -159,4 +166,59 @@ func (r *runner) removeLevels(ctx context.Context, candidates []idleCandidate) e
 	}
 	r.engine.metrics.removed(len(gone))
 	return nil
+}
+
+// openBooks gives the tenants books without totals, under the rules in force. A tenant
+// whose plan cannot be compiled has none: nobody knows what is full.
+func (b *batch) openBooks(ctx context.Context) (err error) {
+	b.snapshot = b.runner.engine.snapshot.Load()
+	if b.snapshot == nil || b.snapshot.Version != b.clock.CatalogVersion {
+		if b.snapshot, err = b.runner.reload(ctx); err != nil {
+			return err
+		}
+	}
+	if err := b.runner.loadSets(ctx, b.tenants); err != nil {
+		return err
+	}
+	for _, t := range b.tenants {
+		if rules, err := b.runner.rulesFor(b.snapshot, t.facts, b.now(t)); err == nil {
+			t.book = newBook(rules, b.snapshot)
+			t.book.nowMicros = b.now(t)
+		}
+	}
+	return nil
+}
+
+// idleOf returns which levels have been full for long. One that was written under
+// something else than is in force now is carried to that, and judged as it is now.
+func (b *batch) idleOf(ctx context.Context, candidates []idleCandidate, levels map[levelRef]level) (gone []levelRef, err error) {
+	keys := make(map[levelRef]limitKey)
+	for _, c := range candidates {
+		t, v := b.byName[c.tenant], levels[c.levelRef]
+		if t == nil || t.book == nil || v.Fresh() {
+			continue
+		}
+		if l := t.book.rules.limitNamed(c.limit); l != nil && l.Algorithm.KeepsLevel() {
+			keys[c.levelRef] = limitKey{l, strconv.FormatInt(c.subjectID, 10)}
+			t.book.levels[keys[c.levelRef]] = &v
+		}
+	}
+	if err := b.carryLevels(ctx); err != nil {
+		return nil, err
+	}
+	for _, c := range candidates {
+		key, judged := keys[c.levelRef]
+		if !judged {
+			continue
+		}
+		book := b.byName[c.tenant].book
+		v, at := book.levels[key], b.clock.At.Add(-idleMin).UnixMicro()
+		if *v != levels[c.levelRef] {
+			at = book.nowMicros
+		}
+		if key.limit.forgettable(v, at) {
+			gone = append(gone, c.levelRef)
+		}
+	}
+	return gone, nil
 }

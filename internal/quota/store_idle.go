@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/quotad/quotad/internal/catalog"
 )
 
 // A levelRef names a level as its table does.
@@ -58,10 +56,10 @@ func queueIdleCandidates(b *pgx.Batch, after levelRef, got func(idleCandidate)) 
 
 // index: level_pkey, one descent each. lock: none, the accounts' locks are held.
 const levelsOfSQL = `
-select l.tenant_id, l.limit_name, l.subject_id, l.algorithm, l.plan, l.since, l.units, l.remainder, l.denominator, l.at
+select l.tenant_id, l.limit_name, l.subject_id, l.plan_version_id, l.override_set_id, l.units, l.remainder, l.denominator, l.at
 from unnest($1::bigint[], $2::text[], $3::bigint[]) as k(tenant_id, limit_name, subject_id)
 cross join lateral (
-  select l.tenant_id, l.limit_name, l.subject_id, l.algorithm, l.plan, l.since, l.units, l.remainder, l.denominator, l.at
+  select l.tenant_id, l.limit_name, l.subject_id, l.plan_version_id, l.override_set_id, l.units, l.remainder, l.denominator, l.at
   from quotad.level l
   where l.tenant_id = k.tenant_id and l.limit_name = k.limit_name and l.subject_id = k.subject_id
   limit 1
@@ -77,13 +75,12 @@ func queueLevelsOf(b *pgx.Batch, candidates []idleCandidate, got func(levelRef, 
 		for rows.Next() {
 			var ref levelRef
 			var v level
-			var algorithm string
 			var at time.Time
-			if err := rows.Scan(&ref.tenantID, &ref.limit, &ref.subjectID, &algorithm, &v.plan, &v.since,
+			if err := rows.Scan(&ref.tenantID, &ref.limit, &ref.subjectID, &v.versionID, &v.overrideSetID,
 				&v.Units, &v.Remainder, &v.Denominator, &at); err != nil {
 				return fmt.Errorf("read levels: %w", err)
 			}
-			v.algorithm, v.AtMicros = catalog.Algorithm(algorithm), at.UnixMicro()
+			v.AtMicros = at.UnixMicro()
 			got(ref, v)
 		}
 		return rows.Err()
