@@ -28,11 +28,14 @@ type Store struct {
 	Random io.Reader
 
 	pool    *pgxpool.Pool
-	changes atomic.Int64
+	look    Look          // of a dry run; nil for changes that stay
+	changes *atomic.Int64 // shared with copies that only look
 }
 
 // NewStore returns a store on pool, which it does not close.
-func NewStore(pool *pgxpool.Pool) *Store { return &Store{Random: rand.Reader, pool: pool} }
+func NewStore(pool *pgxpool.Pool) *Store {
+	return &Store{Random: rand.Reader, pool: pool, changes: new(atomic.Int64)}
+}
 
 // GenesisHash is the head of a tenant's chain before its first entry. It holds the
 // tenant's name, so that no two chains begin alike.

@@ -177,7 +177,7 @@ func (b *batch) openBooks(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := b.runner.loadSets(ctx, b.tenants); err != nil {
+	if err := b.runner.loadSets(ctx, b.runner.session, b.tenants); err != nil {
 		return err
 	}
 	for _, t := range b.tenants {
@@ -203,7 +203,7 @@ func (b *batch) idleOf(ctx context.Context, candidates []idleCandidate, levels m
 			t.book.levels[keys[c.levelRef]] = &v
 		}
 	}
-	if err := b.carryLevels(ctx); err != nil {
+	if err := b.carryLevels(ctx, b.runner.session); err != nil {
 		return nil, err
 	}
 	for _, c := range candidates {
