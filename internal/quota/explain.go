@@ -291,6 +291,9 @@ func (x *Reader) countLevel(ctx context.Context, v *versions, out *Explanation, 
 	if err != nil {
 		return nil, err
 	}
+	if kept.begunAnew && a.used == 0 {
+		return new(int64), nil
+	}
 	used := a.limit.rule.Used(View{NowMicros: out.At.UnixMicro(), State: kept.State})
 	if kept.approximate && used > 0 {
 		return nil, nil

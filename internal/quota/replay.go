@@ -96,6 +96,7 @@ const replayEntries = 1000
 type pastLevel struct {
 	level
 	approximate bool // what it has used may be one unit less
+	begunAnew   bool // it may have been removed since
 }
 
 // A posted is an entry as one of its meter's levels saw it.
@@ -148,6 +149,7 @@ func (v *versions) replay(
 		}
 		kept.spend(p.limit, p.plan, p.kind, p.inForce.AtMicros, p.held, p.units)
 	}
+	kept.begunAnew = kept.mayBeGone(v.timeline, of.limit, end)
 	return kept, kept.carry(v.timeline, of.limit, end)
 }
 
