@@ -155,7 +155,7 @@ func decodeBatch(b *bodyReader, f form) []batchItem {
 // walks the bytes of the batch.
 func decodeItems(b *bodyReader, f form) []batchItem {
 	var items []batchItem
-	var item bodyReader
+	item := bodyReader{clients: b.clients}
 	for b.more() {
 		if len(items) == batchItemsMax {
 			b.fault("items", fmt.Sprintf("must hold at most %d items", batchItemsMax))

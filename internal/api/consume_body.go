@@ -15,18 +15,18 @@ const costDefault = 1
 // A form is what the body of an operation holds beside tenant, dims and dry_run.
 type form struct {
 	kind    ledger.Kind // of the request that it makes; "" is consume
-	subject bool
-	charges bool // meter with cost or pools, or charges
-	ttl     bool // ttl_ms
-	entry   bool // seq and units
-	hold    bool // the path has a hold
-	denies  bool // the limits decide it
+	subject bool        // or client
+	charges bool        // meter with cost or pools, or charges
+	ttl     bool        // ttl_ms
+	entry   bool        // seq and units
+	hold    bool        // the path has a hold
+	denies  bool        // the limits decide it
 }
 
 // The forms of all requests that change what a tenant has used:
 //
-//	{tenant, subject?, meter, cost? | pools?, dims?, dry_run?}
-//	{tenant, subject?, charges: [{meter, cost? | pools?}], dims?, dry_run?}
+//	{tenant, subject? | client?, meter, cost? | pools?, dims?, dry_run?}
+//	{tenant, subject? | client?, charges: [{meter, cost? | pools?}], dims?, dry_run?}
 //	{…, ttl_ms?}                                        of a hold
 //	{tenant, meter?, cost | pools, dims?, dry_run?}     of a settle: it says what it came to
 //	{tenant, dims?, dry_run?}                           of a release
@@ -59,8 +59,10 @@ func decodeBody(b *bodyReader, f form) quota.Request {
 // A requestBody is a request as its members come in, and which of them came.
 type requestBody struct {
 	quota.Request
-	single                                    chargeBody
-	hasTenant, hasSubject, hasCharges, hasSeq bool
+	single     chargeBody
+	fromClient string
+
+	hasTenant, hasSubject, hasClient, hasCharges, hasSeq bool
 }
 
 // decodeRequest reads one request; keyed ones may hold an idempotency key.
@@ -82,7 +84,12 @@ func decodeRequest(b *bodyReader, f form, keyed bool) quota.Request {
 	if !r.hasTenant {
 		b.fault("tenant", "is required")
 	}
-	if r.hasSubject && r.Subject == "" && !b.faulted("subject") {
+	switch {
+	case r.hasClient && r.hasSubject:
+		b.fault("client", "must not be given together with subject")
+	case r.hasClient:
+		r.Subject = r.fromClient
+	case r.hasSubject && r.Subject == "" && !b.faulted("subject"):
 		b.fault("subject", quota.IDRule(""))
 	}
 	if f.entry && !r.hasSeq {
@@ -108,6 +115,9 @@ func (r *requestBody) decode(b *bodyReader, f form, keyed bool) {
 	case name == "subject" && f.subject:
 		r.hasSubject = true
 		r.Subject = b.string("subject")
+	case name == "client" && f.subject:
+		r.hasClient = true
+		r.fromClient = decodeClient(b)
 	case name == "charges" && f.charges:
 		r.hasCharges = true
 		r.Charges = decodeCharges(b, f)

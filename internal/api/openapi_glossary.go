@@ -128,6 +128,10 @@ var glossary = map[string]string{
 	"receipt":               "Proof of what was recorded: keep it to hold the ledger to it.",
 	"first_seq":             "The number of the request's first entry.",
 	"violated-policies":     "The names of the limits that denied.",
+	"client":                "Where the request came from, instead of a subject: the subject is then its address, or the prefix it is in.",
+	"peer":                  "The address at the other end of the connection, with or without a port.",
+	"forwarded_for":         "The values of the header X-Forwarded-For, in their order. They count as far as proxies that the service trusts wrote them.",
+	"remembered":            "True if the same request was denied at decided_at, less than a second ago, and this is that answer with its waits as they are now.",
 
 	// Limits.
 	"name":                  "The name: [a-z0-9][a-z0-9._-]{0,63}; a tenant's is its id.",
