@@ -321,7 +321,7 @@ func (v *verdict) shape(b *book, result *LimitResult, l *limit, r *Request, cost
 	if r.DryRun {
 		after = l.rule.Take(view, cost)
 	}
-	delay := shaper.DelayMillis(after, b.nowMicros)
+	delay := shaper.DelayMillis(after, b.clockMicros) // as all waits, from the real clock
 	result.DelayMS = &delay
 	if v.decision.DelayMS == nil || *v.decision.DelayMS < delay {
 		v.decision.DelayMS = &delay
