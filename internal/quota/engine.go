@@ -49,6 +49,8 @@ type Config struct {
 
 	// Tests of lost replies shorten these; zero takes the default.
 	readTimeout, commitTimeout, resolveTimeout time.Duration
+	// Tests that say when a hold's end is written leave nothing to the background.
+	upkeepEvery time.Duration
 }
 
 // Validate reports what is missing or out of bounds.
@@ -99,6 +101,7 @@ func NewEngine(c Config) (*Engine, error) {
 	c.readTimeout = orDefault(c.readTimeout, readTimeoutMax)
 	c.commitTimeout = orDefault(c.commitTimeout, commitTimeMax)
 	c.resolveTimeout = orDefault(c.resolveTimeout, resolveTimeMax)
+	c.upkeepEvery = orDefault(c.upkeepEvery, checkEvery)
 	m, err := newMetrics(c.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)

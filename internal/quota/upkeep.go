@@ -51,7 +51,7 @@ func (e *Engine) upkeep(ctx context.Context) error {
 		case err == nil:
 			e.health.committed(&probe)
 			backoff = backoffFirst
-			pause(ctx, checkEvery)
+			pause(ctx, e.config.upkeepEvery)
 		case ctx.Err() != nil:
 			e.health.end(&probe)
 		default:
