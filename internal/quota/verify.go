@@ -149,7 +149,7 @@ func (x *replayed) spend(r *rules, e *ledger.Entry, held []int64) string {
 			key.subjectID = e.SubjectID
 		}
 		have := x.levels[key]
-		if e.LimitsUsed[i] == 0 && have.mayBeGone(x.timeline, l.Name, entryInForce(e)) {
+		if i < len(e.LimitsUsed) && e.LimitsUsed[i] == 0 && have.mayBeGone(x.timeline, l.Name, entryInForce(e)) {
 			have = level{}
 		}
 		if err := have.carry(x.timeline, l.Name, entryInForce(e)); err != nil {
