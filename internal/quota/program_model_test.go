@@ -87,10 +87,6 @@ type moment struct {
 	state *tenant
 }
 
-// chargesCountFromTheBatch says that what the end of a hold charges counts from when it is
-// written, while waits are told as if it counted from that end.
-const chargesCountFromTheBatch = true
-
 // now is the tenant's time.
 func (m *model) now(tn *tenant) int64 { return max(m.clock, tn.last) }
 
@@ -100,14 +96,26 @@ func (tn *tenant) expiries(at int64) []fact {
 	var facts []fact
 	for _, h := range tn.expired(at) {
 		for _, p := range h.parts {
-			f := fact{kind: ledger.KindExpire, at: h.expires, effective: h.expires, meter: p.meter, subject: h.subject, corrects: -1}
-			if tn.meters[p.meter].onExpiry == catalog.ExpiryCharge {
-				f.units = p.units
-			}
-			facts = append(facts, f)
+			facts = append(facts, tn.expiry(h, p, at))
 		}
 	}
 	return facts
+}
+
+// expiry is what is entered of a hold's end by some instant. It is dated then; if the plan has
+// changed between, when it did.
+func (tn *tenant) expiry(h *hold, p part, by int64) fact {
+	at := h.expires
+	for _, v := range tn.plans.versions {
+		if v.from < by {
+			at = max(at, v.from)
+		}
+	}
+	f := fact{kind: ledger.KindExpire, at: at, effective: at, meter: p.meter, subject: h.subject, corrects: -1}
+	if tn.meters[p.meter].onExpiry == catalog.ExpiryCharge {
+		f.units = p.units
+	}
+	return f
 }
 
 // expired are the open holds that have expired by an instant, in the order of their ends.
@@ -132,31 +140,17 @@ func (tn *tenant) factsAt(at int64) []fact {
 func (m *model) tidy(tn *tenant) {
 	now := m.now(tn)
 	for _, h := range tn.expired(now) {
+		at := now
 		for i := range h.parts {
 			p := &h.parts[i]
-			f := fact{kind: ledger.KindExpire, at: now, effective: now, meter: p.meter, subject: h.subject, corrects: -1}
-			if m.meters[p.meter].onExpiry == catalog.ExpiryCharge {
-				f.units, f.effective = p.units, h.expires
-			}
-			if chargesCountFromTheBatch {
-				f.effective = now
-			}
-			p.fact = len(tn.facts)
+			f := tn.expiry(h, *p, now)
+			p.fact, at = len(tn.facts), f.at
 			tn.post(f)
-			m.take(tn, p.meter, h.subject, f.units, f.effective)
+			m.take(tn, p.meter, h.subject, f.units, f.at)
 		}
 		h.state = quota.HoldExpired
-		tn.remember(now)
+		tn.remember(at)
 	}
-}
-
-// charging reports whether a hold of the tenant may yet end in a charge.
-func (tn *tenant) charging() bool {
-	return slices.ContainsFunc(tn.holds, func(h *hold) bool {
-		return h.state == quota.HoldOpen && slices.ContainsFunc(h.parts, func(p part) bool {
-			return tn.meters[p.meter].onExpiry == catalog.ExpiryCharge
-		})
-	})
 }
 
 // take takes units from the buckets on a meter, or gives them back.

@@ -63,7 +63,7 @@ func (m *model) settlePart(tn *tenant, h *hold, p part, kind ledger.Kind, cost, 
 	if h.late {
 		charged := tn.facts[p.fact]
 		if f.units -= charged.units; f.units < 0 {
-			f.effective = charged.effective
+			f.effective, f.corrects = charged.effective, p.fact
 		}
 	}
 	if kind == ledger.KindSettle {
@@ -121,7 +121,7 @@ func (m *model) reverse(tn *tenant, r quota.Request, entries int) told {
 		units = left
 	}
 	switch {
-	case f.units <= 0, f.kind == ledger.KindExpire: // a settle says what that came to
+	case f.units <= 0, tn.awaited(i):
 		return told{Error: quota.CodeNotReversible}
 	case units > left || units == 0:
 		return told{Error: quota.CodeReversalTooLarge}
@@ -142,4 +142,12 @@ func (m *model) reverse(tn *tenant, r quota.Request, entries int) told {
 	}
 	m.report(r.Kind, tn, m.looksAt(r.Kind, []part{{meter: f.meter}}, f.subject), f.subject, &t)
 	return t
+}
+
+// awaited reports whether a fact is the charge of a hold that can still be settled: that
+// is how to give some of it back.
+func (tn *tenant) awaited(i int) bool {
+	return slices.ContainsFunc(tn.holds, func(h *hold) bool {
+		return h.state == quota.HoldExpired && slices.ContainsFunc(h.parts, func(p part) bool { return p.fact == i })
+	})
 }
