@@ -60,6 +60,9 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 		b = hex.AppendEncode(b, d.Receipt.Hash[:])
 		b = append(b, `"}`...)
 	}
+	if d.Degraded {
+		b = appendDegraded(b, d)
+	}
 	return append(b, '}')
 }
 

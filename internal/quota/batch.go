@@ -103,6 +103,7 @@ func (b *batch) run(ctx context.Context) error {
 		return err
 	}
 	b.runner.engine.health.begin(&b.trial)
+	b.claim()
 	b.decide()
 	if err := b.commit(ctx); err != nil {
 		b.runner.session.Rollback(ctx, b.runner.engine.config.readTimeout)
@@ -111,6 +112,16 @@ func (b *batch) run(ctx context.Context) error {
 	b.deliver()
 	b.runner.engine.metrics.batch(len(b.results), time.Since(started))
 	return nil
+}
+
+// claim drops the calls of locked tenants that were given up while the batch read: what
+// their callers are told then is not what it decides.
+func (b *batch) claim() {
+	for _, t := range b.tenants {
+		if t.locked {
+			t.calls = slices.DeleteFunc(t.calls, func(c *call) bool { return !c.send() })
+		}
+	}
 }
 
 // decide answers every call of a locked tenant, in order, each seeing what earlier ones

@@ -21,6 +21,7 @@ type metrics struct {
 	clockSteps  prometheus.Counter
 
 	denialsDropped prometheus.Counter
+	degraded       *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -67,11 +68,15 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "quotad_denials_dropped_total",
 			Help: "Denials that were answered and that the log of denials had no room for.",
 		}),
+		degraded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quotad_degraded_total",
+			Help: "Requests answered while the database was away, by outcome (allowed, denied, replayed, refused).",
+		}, []string{"outcome"}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.limits, m.refusals, m.batchCalls, m.batchTime, m.parked, m.retries, m.lostCommits, m.clockSteps,
-		m.denialsDropped,
+		m.denialsDropped, m.degraded,
 	} {
 		errs = append(errs, r.Register(c))
 	}

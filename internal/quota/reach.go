@@ -1,0 +1,204 @@
+package quota
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quotad/quotad/internal/pg"
+)
+
+const (
+	// A call that has waited for a fifth of its decision deadline makes the engine ask the
+	// server whether it is there. The rest of the deadline is looked at in eight parts.
+	suspectParts  = 5
+	lookParts     = 10
+	looksMin      = lookParts - lookParts/suspectParts
+	pingMax       = 2 * time.Second        // one question; then on another connection
+	pingEvery     = 250 * time.Millisecond // between questions that fail
+	pingFreshFor  = 5 * time.Second        // a connection unused for longer may be dead itself
+	deadlineFloor = 10 * time.Millisecond  // looks closer than a millisecond would see nothing
+)
+
+// A reach tells a database that is away from one that is busy. Away means that nobody in
+// this engine has heard from the server since a question of its own was asked, on a
+// connection that nothing else waits on, and that this engine has looked for the answer
+// again and again for most of the decision deadline. So a lock, a queue or a slow disk is
+// not away: the server answers the question beside them. Nor is a stall of this process:
+// time counts only by looks that were made.
+//
+// Whatever is heard ends it at once. It is safe for concurrent use.
+type reach struct {
+	deadline time.Duration
+	log      *slog.Logger
+
+	ask    chan struct{} // one: to ask
+	look   chan struct{} // one: to look for the answer
+	asking atomic.Bool   // a question is open; changes under mu
+	gone   atomic.Pointer[chan struct{}]
+
+	mu     sync.Mutex
+	looks  int       // without an answer
+	awayAt time.Time // since when the database is away; zero while it is not
+}
+
+func newReach(deadline time.Duration, log *slog.Logger) *reach {
+	s := &reach{
+		deadline: max(deadline, deadlineFloor), log: log,
+		ask: make(chan struct{}, 1), look: make(chan struct{}, 1),
+	}
+	s.begin()
+	return s
+}
+
+// begin makes the channel that is closed when the database is away next.
+func (s *reach) begin() {
+	gone := make(chan struct{})
+	s.gone.Store(&gone)
+}
+
+// Gone returns a channel that is closed once the database is away. When it is back there
+// is another one.
+func (s *reach) Gone() <-chan struct{} { return *s.gone.Load() }
+
+// isAway reports whether the database is away now.
+func (s *reach) isAway() bool {
+	select {
+	case <-s.Gone():
+		return true
+	default:
+		return false
+	}
+}
+
+// suspectAfter is how long a call waits before it suspects something.
+func (s *reach) suspectAfter() time.Duration { return s.deadline / suspectParts }
+
+// Suspect makes the engine ask the server whether it is there, unless it does already.
+func (s *reach) Suspect() {
+	if s.asking.Load() {
+		return
+	}
+	s.mu.Lock()
+	s.looks = 0
+	s.asking.Store(true)
+	s.mu.Unlock()
+	signalOne(s.ask)
+	signalOne(s.look)
+}
+
+// ended notes how an attempt ended that needed the server.
+func (s *reach) ended(err error) {
+	if pg.Answered(err) {
+		s.heard()
+	} else {
+		s.Suspect()
+	}
+}
+
+// heard notes that the server has answered something.
+func (s *reach) heard() {
+	if !s.asking.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asking.Store(false)
+	s.looks = 0
+	if s.awayAt.IsZero() {
+		return
+	}
+	s.log.Info("the database is back", "away_for", time.Since(s.awayAt).Round(time.Millisecond))
+	s.awayAt = time.Time{}
+	s.begin()
+}
+
+// unanswered counts a look that found no answer, and says whether to look on.
+func (s *reach) unanswered() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.asking.Load() || !s.awayAt.IsZero() {
+		return false
+	}
+	if s.looks++; s.looks < looksMin {
+		return true
+	}
+	s.awayAt = time.Now()
+	close(*s.gone.Load())
+	s.log.Warn("the database is away: on_error of the limits decides", "unanswered_for", s.deadline)
+	return false
+}
+
+// watch looks for answers until ctx ends.
+func (s *reach) watch(ctx context.Context) {
+	for {
+		select {
+		case <-s.look:
+		case <-ctx.Done():
+			return
+		}
+		tick := time.NewTicker(s.deadline / lookParts)
+		for more := true; more; {
+			select {
+			case <-tick.C:
+				more = s.unanswered()
+			case <-ctx.Done():
+				more = false
+			}
+		}
+		tick.Stop()
+	}
+}
+
+// run asks the server when it is suspected, until ctx ends.
+func (s *reach) run(ctx context.Context, e *Engine) {
+	r := newRunner(e)
+	defer r.close()
+	var usedAt time.Time
+	for {
+		select {
+		case <-s.ask:
+		case <-ctx.Done():
+			return
+		}
+		for pauseNext := backoffFirst; s.asking.Load() && ctx.Err() == nil; pauseNext = min(2*pauseNext, pingEvery) {
+			if r.session != nil && time.Since(usedAt) > pingFreshFor {
+				r.session.Close()
+			}
+			if pg.Answered(r.ping(ctx)) {
+				usedAt = time.Now()
+				s.heard()
+				break
+			}
+			pause(ctx, pauseNext)
+		}
+	}
+}
+
+// ping makes one round trip that reads nothing and waits for no lock.
+func (r *runner) ping(ctx context.Context) error {
+	connecting, cancel := context.WithTimeout(ctx, pingMax)
+	defer cancel()
+	if err := r.connect(connecting); err != nil {
+		return err
+	}
+	var queries pgx.Batch
+	queuePing(&queries)
+	err := r.session.Send(ctx, &queries, pingMax)
+	if err != nil {
+		r.session.Close()
+	}
+	return err
+}
+
+// signalOne wakes whoever listens on a channel of size one, once.
+func signalOne(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
