@@ -19,6 +19,7 @@ type serveCmd struct {
 	Listen     string        `name:"listen" default:"127.0.0.1:8080" env:"QUOTAD_LISTEN" help:"Host and port to listen on; port 0 picks a free one."`
 	Headers    headerFlags   `embed:""`
 	TLS        tlsFlags      `embed:""`
+	Degraded   degradedFlags `embed:""`
 	DrainDelay time.Duration `name:"drain-delay" default:"0s" env:"QUOTAD_DRAIN_DELAY" help:"How long to go on serving, with /readyz at 503, after a signal to stop."`
 	DrainMax   time.Duration `name:"drain-max" default:"30s" env:"QUOTAD_DRAIN_MAX" help:"How long requests under way may take before they are cut off."`
 }
@@ -34,9 +35,12 @@ func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	if err := cmd.Degraded.validate(); err != nil {
+		return err
+	}
 	server, err := startServer(ctx, serverConfig{
 		Listen: cmd.Listen, Database: config, Pooler: cmd.Pooling.Pooler, Log: log, TLS: tlsConfig, Headers: cmd.Headers.headers(),
-		DrainDelay: cmd.DrainDelay,
+		DrainDelay: cmd.DrainDelay, Degraded: cmd.Degraded,
 	})
 	if err != nil {
 		return err

@@ -16,6 +16,17 @@ import (
 // key, or its secret is another, or it was revoked. Callers are not told which.
 var ErrKeyUnknown = errors.New("unknown API key")
 
+// ErrAway says that a key could not be looked up since the database is away.
+var ErrAway = errors.New("the database is away")
+
+// A Reach tells whether the database is away.
+type Reach interface {
+	// Gone returns a channel that is closed once it is.
+	Gone() <-chan struct{}
+	// Suspect makes it find out.
+	Suspect()
+}
+
 // RevocationMax is how long a revoked key may still be let in, anywhere.
 const RevocationMax = 5 * time.Second
 
@@ -34,6 +45,8 @@ const (
 	lookUpMax        = 5 * time.Second
 	lookUpPauseFirst = 10 * time.Millisecond // doubling
 	lookUpPauseMax   = 250 * time.Millisecond
+	// suspectAfter is how long a look-up takes before it suspects that the database is away.
+	suspectAfter = 50 * time.Millisecond
 )
 
 // An Authenticator tells whose token a caller sends. It keeps copies of keys for a
@@ -44,6 +57,7 @@ type Authenticator struct {
 	unknown *cache.Cache[string, struct{}]
 	now     func() time.Time
 	outage  outage
+	reach   Reach // nil: nothing tells that the database is away
 }
 
 // An outage is since when look-ups have failed to connect, one after another. It is safe
@@ -85,6 +99,10 @@ func NewAuthenticator(store *Store, now func() time.Time) *Authenticator {
 	}
 }
 
+// GiveUp makes look-ups end with [ErrAway] as soon as reach says that the database is away.
+// Copies are as good as ever. Call it before the authenticator is used.
+func (a *Authenticator) GiveUp(reach Reach) { a.reach = reach }
+
 // Authenticate returns the key that a token is of. It returns [ErrKeyUnknown] if the
 // token opens nothing, and another error if the database cannot tell.
 func (a *Authenticator) Authenticate(ctx context.Context, token string) (Key, error) {
@@ -116,7 +134,34 @@ func (a *Authenticator) load(ctx context.Context, id string) (storedKey, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookUpMax)
 	defer cancel()
-	return a.keys.Load(ctx, id, a.lookUp)
+	if a.reach == nil {
+		return a.keys.Load(ctx, id, a.lookUp)
+	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	gone := a.reach.Gone()
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		timer := time.NewTimer(suspectAfter)
+		defer timer.Stop()
+		for {
+			select {
+			case <-gone:
+				giveUp(ErrAway)
+				return
+			case <-timer.C:
+				a.reach.Suspect()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	stored, err := a.keys.Load(ctx, id, a.lookUp)
+	giveUp(nil)
+	watching.Wait()
+	if err != nil && context.Cause(ctx) == ErrAway { //nolint:errorlint // it is the very cause, never wrapped
+		return storedKey{}, ErrAway
+	}
+	return stored, err
 }
 
 // lookUp reads a key that is in force. It tries again while no connection is to be had,

@@ -217,6 +217,13 @@ func (e *Engine) Limits(ctx context.Context, tenant, subject string) (Decision, 
 	return e.do(ctx, &call{request: Request{Tenant: tenant, Subject: subject}, stand: true})
 }
 
+// Gone returns a channel that is closed once the database is away. When it is back there
+// is another one.
+func (e *Engine) Gone() <-chan struct{} { return e.reach.Gone() }
+
+// Suspect makes the engine find out whether the database is away.
+func (e *Engine) Suspect() { e.reach.Suspect() }
+
 // A Result is what a request of [Engine.DecideAll] got: a decision, or an error as
 // [Engine.Decide] returns it.
 type Result struct {

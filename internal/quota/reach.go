@@ -18,9 +18,8 @@ const (
 	suspectParts  = 5
 	lookParts     = 10
 	looksMin      = lookParts - lookParts/suspectParts
-	pingMax       = 2 * time.Second        // one question; then on another connection
+	pingMax       = 2 * time.Second        // one question; then on another connection, for which as long as for any
 	pingEvery     = 250 * time.Millisecond // between questions that fail
-	pingFreshFor  = 5 * time.Second        // a connection unused for longer may be dead itself
 	deadlineFloor = 10 * time.Millisecond  // looks closer than a millisecond would see nothing
 )
 
@@ -31,7 +30,8 @@ const (
 // not away: the server answers the question beside them. Nor is a stall of this process:
 // time counts only by looks that were made.
 //
-// Whatever is heard ends it at once. It is safe for concurrent use.
+// Whatever is heard ends it at once. An engine that has never heard of its database knows
+// nothing to answer by, and calls wait for it as they do for a busy one. It is safe for concurrent use.
 type reach struct {
 	deadline time.Duration
 	log      *slog.Logger
@@ -40,6 +40,8 @@ type reach struct {
 	look   chan struct{} // one: to look for the answer
 	asking atomic.Bool   // a question is open; changes under mu
 	gone   atomic.Pointer[chan struct{}]
+
+	known atomic.Bool // it was heard of once
 
 	mu     sync.Mutex
 	looks  int       // without an answer
@@ -102,9 +104,10 @@ func (s *reach) ended(err error) {
 
 // heard notes that the server has answered something.
 func (s *reach) heard() {
-	if !s.asking.Load() {
+	if !s.asking.Load() && s.known.Load() {
 		return
 	}
+	s.known.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asking.Store(false)
@@ -124,7 +127,7 @@ func (s *reach) unanswered() bool {
 	if !s.asking.Load() || !s.awayAt.IsZero() {
 		return false
 	}
-	if s.looks++; s.looks < looksMin {
+	if s.looks++; s.looks < looksMin || !s.known.Load() {
 		return true
 	}
 	s.awayAt = time.Now()
@@ -154,36 +157,34 @@ func (s *reach) watch(ctx context.Context) {
 	}
 }
 
-// run asks the server when it is suspected, until ctx ends.
+// run asks the server when it is suspected, and now and then, so that its connection is
+// known to be good, until ctx ends.
 func (s *reach) run(ctx context.Context, e *Engine) {
 	r := newRunner(e)
 	defer r.close()
-	var usedAt time.Time
-	for {
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		err := r.ping(ctx)
+		for backoff := backoffFirst; !pg.Answered(err) && ctx.Err() == nil; backoff = min(2*backoff, pingEvery) {
+			s.Suspect()
+			pause(ctx, backoff)
+			err = r.ping(ctx)
+		}
+		if ctx.Err() == nil {
+			s.heard()
+		}
 		select {
 		case <-s.ask:
+		case <-tick.C:
 		case <-ctx.Done():
-			return
-		}
-		for pauseNext := backoffFirst; s.asking.Load() && ctx.Err() == nil; pauseNext = min(2*pauseNext, pingEvery) {
-			if r.session != nil && time.Since(usedAt) > pingFreshFor {
-				r.session.Close()
-			}
-			if pg.Answered(r.ping(ctx)) {
-				usedAt = time.Now()
-				s.heard()
-				break
-			}
-			pause(ctx, pauseNext)
 		}
 	}
 }
 
 // ping makes one round trip that reads nothing and waits for no lock.
 func (r *runner) ping(ctx context.Context) error {
-	connecting, cancel := context.WithTimeout(ctx, pingMax)
-	defer cancel()
-	if err := r.connect(connecting); err != nil {
+	if err := r.connect(ctx); err != nil {
 		return err
 	}
 	var queries pgx.Batch
