@@ -119,7 +119,7 @@ func (s *server) start(ctx context.Context) error {
 		return fmt.Errorf("serve: %w", err)
 	}
 	keys := catalog.NewAuthenticator(catalog.NewStore(s.keyPool), time.Now)
-	keys.GiveUp(s.engine)
+	keys.GiveUp(s.engine, s.config.Degraded.KeyAge)
 	s.handler, err = api.New(api.Config{
 		Engine: s.engine, Ledger: ledger.NewStore(s.pool), Denials: quota.NewDenialStore(s.pool),
 		Reader: quota.NewReader(s.pool, s.catalog), Catalog: s.catalog,

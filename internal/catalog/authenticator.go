@@ -57,7 +57,8 @@ type Authenticator struct {
 	unknown *cache.Cache[string, struct{}]
 	now     func() time.Time
 	outage  outage
-	reach   Reach // nil: nothing tells that the database is away
+	reach   Reach                           // nil: nothing tells that the database is away
+	stale   *cache.Cache[string, storedKey] // what holds while it is away; nil for nothing
 }
 
 // An outage is since when look-ups have failed to connect, one after another. It is safe
@@ -100,8 +101,16 @@ func NewAuthenticator(store *Store, now func() time.Time) *Authenticator {
 }
 
 // GiveUp makes look-ups end with [ErrAway] as soon as reach says that the database is away.
-// Copies are as good as ever. Call it before the authenticator is used.
-func (a *Authenticator) GiveUp(reach Reach) { a.reach = reach }
+// Copies are as good as ever; those that are too old are still taken then if they are not
+// older than staleMax, which is how long a key that was revoked just before an outage, or
+// where this instance alone is cut off, may be let in. 0 takes none of them. Call it before
+// the authenticator is used.
+func (a *Authenticator) GiveUp(reach Reach, staleMax time.Duration) {
+	a.reach = reach
+	if staleMax > 0 {
+		a.stale = cache.New[string, storedKey](cache.Options{EntriesMax: keysCached, TTL: staleMax, Now: a.now})
+	}
+}
 
 // Authenticate returns the key that a token is of. It returns [ErrKeyUnknown] if the
 // token opens nothing, and another error if the database cannot tell.
@@ -137,8 +146,18 @@ func (a *Authenticator) load(ctx context.Context, id string) (storedKey, error) 
 	if a.reach == nil {
 		return a.keys.Load(ctx, id, a.lookUp)
 	}
-	ctx, giveUp := context.WithCancelCause(ctx)
 	gone := a.reach.Gone()
+	select {
+	case <-gone:
+		return a.outdated(id)
+	default:
+		return a.loadUnless(ctx, gone, id)
+	}
+}
+
+// loadUnless looks a key up, unless the database is away before there is an answer.
+func (a *Authenticator) loadUnless(ctx context.Context, gone <-chan struct{}, id string) (storedKey, error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		timer := time.NewTimer(suspectAfter)
@@ -158,10 +177,32 @@ func (a *Authenticator) load(ctx context.Context, id string) (storedKey, error) 
 	stored, err := a.keys.Load(ctx, id, a.lookUp)
 	giveUp(nil)
 	watching.Wait()
-	if err != nil && context.Cause(ctx) == ErrAway { //nolint:errorlint // it is the very cause, never wrapped
-		return storedKey{}, ErrAway
+	if err != nil && errors.Is(context.Cause(ctx), ErrAway) {
+		return a.outdated(id)
 	}
 	return stored, err
+}
+
+// outdated returns the copy of a key that is still good while the database is away, or
+// [ErrAway].
+func (a *Authenticator) outdated(id string) (storedKey, error) {
+	if a.stale != nil {
+		if stored, ok := a.stale.Get(id); ok {
+			return stored, nil
+		}
+	}
+	return storedKey{}, ErrAway
+}
+
+// remember keeps what a look-up found for a time when the database is away.
+func (a *Authenticator) remember(id string, stored storedKey, err error) {
+	switch {
+	case a.stale == nil:
+	case err == nil:
+		a.stale.Set(id, stored)
+	case errors.Is(err, ErrKeyUnknown):
+		a.stale.Delete(id)
+	}
 }
 
 // lookUp reads a key that is in force. It tries again while no connection is to be had,
@@ -190,7 +231,8 @@ func (a *Authenticator) read(ctx context.Context, id string) (storedKey, error) 
 	stored, err := one(ctx, a.pool, scanKey, keySQL, id)
 	if errors.Is(err, ErrNotFound) || err == nil && stored.RevokedAt != nil {
 		a.unknown.Set(id, struct{}{})
-		return storedKey{}, ErrKeyUnknown
+		stored, err = storedKey{}, ErrKeyUnknown
 	}
+	a.remember(id, stored, err)
 	return stored, err
 }

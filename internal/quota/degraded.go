@@ -214,6 +214,9 @@ func (g *degrader) ask(r *Request, voters []voter, d *Decision) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.nowMicros()
+	if n := localVoters(voters); n > 0 && !g.copies.room(n, now) {
+		return unavailable(errLocalFull)
+	}
 	copies := make([]*localCopy, len(voters))
 	for i, v := range voters {
 		d.DegradedLimits = append(d.DegradedLimits, DegradedLimit{Name: v.limit.Name, Meter: v.limit.Meter, OnError: v.limit.OnError})
@@ -221,9 +224,7 @@ func (g *degrader) ask(r *Request, voters []voter, d *Decision) error {
 			continue
 		}
 		key := localKey{r.Tenant, v.limit.Name, v.limit.subjectOf(r.Subject)}
-		if copies[i] = g.copies.of(key, v.limit, now); copies[i] == nil || !g.copies.room(len(voters), now) {
-			return unavailable(errLocalFull)
-		}
+		copies[i] = g.copies.of(key, v.limit)
 		view := g.copies.view(copies[i], now)
 		if used := v.limit.rule.Used(view); !v.limit.admits(used, 0, v.cost) && v.limit.Mode == catalog.ModeEnforce {
 			at, ok := v.limit.rule.FreeAt(view, v.limit.units-v.cost)
@@ -245,6 +246,16 @@ func (g *degrader) ask(r *Request, voters []voter, d *Decision) error {
 		d.DegradedLimits[i].stand(copies[i].limit, v.limit.rule.Used(g.copies.view(copies[i], now)))
 	}
 	return nil
+}
+
+// localVoters counts those that a copy decides for.
+func localVoters(voters []voter) (n int) {
+	for _, v := range voters {
+		if v.limit.OnError == catalog.OnErrorLocal {
+			n++
+		}
+	}
+	return n
 }
 
 // deny notes that a local limit is used up for a while.

@@ -76,8 +76,7 @@ func shareOf(l catalog.Limit) catalog.Limit {
 }
 
 // of returns the copy of a limit as it is now; one that counts something else starts over.
-// It returns nil if there is no room for another.
-func (c *localCopies) of(key localKey, l *limit, nowMicros int64) *localCopy {
+func (c *localCopies) of(key localKey, l *limit) *localCopy {
 	have := c.byKey[key]
 	if have != nil && (have.limit.Algorithm == l.Algorithm || !have.limit.Algorithm.KeepsLevel() && !l.Algorithm.KeepsLevel()) {
 		have.limit = l
@@ -86,17 +85,16 @@ func (c *localCopies) of(key localKey, l *limit, nowMicros int64) *localCopy {
 	if have != nil {
 		c.drop(key, have)
 	}
-	if !c.room(localCopyEntries, nowMicros) {
-		return nil
-	}
 	made := &localCopy{limit: l}
 	c.byKey[key] = made
 	c.entries += localCopyEntries
 	return made
 }
 
-// room reports whether n entries more may be kept, and forgets idle copies if not.
+// room reports whether one grant of each of n limits may be kept more, and forgets idle
+// copies if not: whoever asks holds none yet.
 func (c *localCopies) room(n int, nowMicros int64) bool {
+	n *= localCopyEntries + 1
 	if c.entries+n <= c.entriesMax {
 		return true
 	}
