@@ -74,8 +74,10 @@ CREATE TABLE quotad.account (
     head_hash bytea NOT NULL,
     subject_seq bigint DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    open_holds integer DEFAULT 0 NOT NULL,
     CONSTRAINT account_billing_anchor CHECK (((billing_anchor >= 1) AND (billing_anchor <= 31))),
     CONSTRAINT account_head_hash_is_sha256 CHECK ((octet_length(head_hash) = 32)),
+    CONSTRAINT account_open_holds CHECK (((open_holds >= 0) AND (open_holds <= 1000))),
     CONSTRAINT account_seq CHECK (((seq >= 0) AND (subject_seq >= 0))),
     CONSTRAINT account_status CHECK ((status = ANY (ARRAY['active'::text, 'suspended'::text, 'closed'::text]))),
     CONSTRAINT account_tenant_length CHECK (((octet_length(tenant) >= 1) AND (octet_length(tenant) <= 256)))
@@ -85,6 +87,8 @@ WITH (fillfactor='50');
 COMMENT ON TABLE quotad.account IS 'One row per tenant. Whoever changes anything of a tenant locks its row first.';
 
 COMMENT ON COLUMN quotad.account.calendar_past IS 'Earlier calendars, [{"until": rfc3339, "timezone": name, "billing_anchor": day}], oldest first; null when never changed.';
+
+COMMENT ON COLUMN quotad.account.open_holds IS 'How many of the tenant''s holds are open: 0 saves looking for them.';
 
 ALTER TABLE quotad.account ALTER COLUMN tenant_id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME quotad.account_tenant_id_seq
@@ -192,6 +196,8 @@ CREATE TABLE quotad.entry (
     limits_used bigint[] NOT NULL,
     dims_digest bytea,
     hash bytea NOT NULL,
+    limits_held bigint[],
+    override_set_id bigint DEFAULT 0 NOT NULL,
     CONSTRAINT entry_hash_is_sha256 CHECK ((octet_length(hash) = 32)),
     CONSTRAINT entry_kind CHECK ((kind = ANY (ARRAY['consume'::text, 'hold'::text, 'extend'::text, 'settle'::text, 'release'::text, 'expire'::text, 'reverse'::text, 'adjust'::text, 'grant'::text]))),
     CONSTRAINT entry_range CHECK ((((units >= '-999999999999999'::bigint) AND (units <= '999999999999999'::bigint)) AND ((held >= '-999999999999999'::bigint) AND (held <= '999999999999999'::bigint)) AND ((total >= 0) AND (total <= '999999999999999'::bigint)) AND ((subject_total >= 0) AND (subject_total <= '999999999999999'::bigint)))),
@@ -201,6 +207,8 @@ PARTITION BY RANGE (at);
 
 COMMENT ON TABLE quotad.entry IS 'One row per change of a tenant''s usage; numbered 1, 2, 3 … per tenant without gaps.';
 
+COMMENT ON COLUMN quotad.entry.effective_at IS 'The instant the units count from; of a hold and its extension, when it ends if nothing resolves it.';
+
 COMMENT ON COLUMN quotad.entry.total IS 'Units of this tenant and meter up to and including this entry.';
 
 COMMENT ON COLUMN quotad.entry.subject_total IS 'The same of this subject alone; 0 without a subject.';
@@ -208,6 +216,8 @@ COMMENT ON COLUMN quotad.entry.subject_total IS 'The same of this subject alone;
 COMMENT ON COLUMN quotad.entry.ref_seq IS 'The entry this one answers; 0 for none.';
 
 COMMENT ON COLUMN quotad.entry.limits_used IS 'What each limit of the plan version on this meter had used just before, in the plan''s order.';
+
+COMMENT ON COLUMN quotad.entry.limits_held IS 'What was set aside of each limit, in the order of limits_used; null where nothing was.';
 
 CREATE TABLE quotad.entry_dims (
     tenant_id bigint NOT NULL,
@@ -219,6 +229,37 @@ CREATE TABLE quotad.entry_dims (
 PARTITION BY RANGE (at);
 
 COMMENT ON TABLE quotad.entry_dims IS 'The text behind entry.dims_digest = SHA-256(salt, dims), kept apart so that it can be erased.';
+
+CREATE TABLE quotad.hold (
+    tenant_id bigint NOT NULL,
+    hold_id uuid NOT NULL,
+    subject_id bigint NOT NULL,
+    state text NOT NULL COLLATE pg_catalog."C",
+    meter_ids integer[] NOT NULL,
+    units bigint[] NOT NULL,
+    first_seq bigint NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    resolved_at timestamp with time zone,
+    charged bigint[],
+    resolution_hash bytea,
+    answer bytea,
+    CONSTRAINT hold_charged CHECK (((charged IS NULL) OR (cardinality(charged) = cardinality(meter_ids)))),
+    CONSTRAINT hold_first_seq CHECK ((first_seq > 0)),
+    CONSTRAINT hold_hash_is_sha256 CHECK ((octet_length(resolution_hash) = 32)),
+    CONSTRAINT hold_lasts CHECK ((expires_at > started_at)),
+    CONSTRAINT hold_meters CHECK ((((cardinality(meter_ids) >= 1) AND (cardinality(meter_ids) <= 16)) AND (cardinality(units) = cardinality(meter_ids)))),
+    CONSTRAINT hold_resolution CHECK ((((resolution_hash IS NULL) = (answer IS NULL)) AND ((answer IS NOT NULL) = (state = ANY (ARRAY['settled'::text, 'released'::text]))))),
+    CONSTRAINT hold_resolved CHECK (((state = 'open'::text) = (resolved_at IS NULL))),
+    CONSTRAINT hold_state CHECK ((state = ANY (ARRAY['open'::text, 'settled'::text, 'released'::text, 'expired'::text])))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE quotad.hold IS 'One row per hold. units[i] of meter_ids[i] are set aside while it is open; its entries begin at first_seq.';
+
+COMMENT ON COLUMN quotad.hold.charged IS 'What its expiry took, by meter, where the meter says so; null if it did not expire.';
+
+COMMENT ON COLUMN quotad.hold.resolution_hash IS 'What settle or release it was, so that repeating it gives the same answer again.';
 
 CREATE TABLE quotad.idempotency (
     tenant_id bigint NOT NULL,
@@ -258,12 +299,16 @@ CREATE TABLE quotad.meter (
     weights jsonb DEFAULT '{}'::jsonb NOT NULL,
     removed boolean DEFAULT false NOT NULL,
     catalog_version bigint NOT NULL,
+    on_expiry text DEFAULT 'release'::text NOT NULL,
     CONSTRAINT meter_name CHECK ((meter ~ '^[a-z0-9][a-z0-9._-]{0,63}$'::text)),
+    CONSTRAINT meter_on_expiry CHECK ((on_expiry = ANY (ARRAY['release'::text, 'charge'::text]))),
     CONSTRAINT meter_unit CHECK (((octet_length(unit) >= 1) AND (octet_length(unit) <= 64))),
     CONSTRAINT meter_weights CHECK ((jsonb_typeof(weights) = 'object'::text))
 );
 
 COMMENT ON COLUMN quotad.meter.weights IS 'Pool name to weight, a decimal string with at most 6 decimals; {} means the meter has no pools.';
+
+COMMENT ON COLUMN quotad.meter.on_expiry IS 'What becomes of a hold that expires: nothing, or the charge of all of it.';
 
 ALTER TABLE quotad.meter ALTER COLUMN meter_id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME quotad.meter_meter_id_seq
@@ -282,11 +327,15 @@ CREATE TABLE quotad.meter_total (
     held bigint DEFAULT 0 NOT NULL,
     calls bigint DEFAULT 0 NOT NULL,
     last_at timestamp with time zone NOT NULL,
-    CONSTRAINT meter_total_range CHECK ((((units >= 0) AND (units <= '999999999999999'::bigint)) AND ((held >= 0) AND (held <= '999999999999999'::bigint)) AND (calls >= 0)))
+    returned bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT meter_total_range CHECK ((((units >= 0) AND (units <= '999999999999999'::bigint)) AND ((held >= 0) AND (held <= '999999999999999'::bigint)) AND (calls >= 0))),
+    CONSTRAINT meter_total_returned CHECK (((returned >= 0) AND (returned <= units)))
 )
 WITH (fillfactor='50');
 
 COMMENT ON TABLE quotad.meter_total IS 'The newest running total of a meter; subject 0 is the whole tenant. last_at is the last entry that used units.';
+
+COMMENT ON COLUMN quotad.meter_total.returned IS 'Units given back by corrections, which are in no running total.';
 
 CREATE TABLE quotad.plan (
     plan text NOT NULL COLLATE pg_catalog."C",
@@ -384,6 +433,9 @@ ALTER TABLE ONLY quotad.entry_dims
 ALTER TABLE ONLY quotad.entry
     ADD CONSTRAINT entry_pkey PRIMARY KEY (tenant_id, seq, at);
 
+ALTER TABLE ONLY quotad.hold
+    ADD CONSTRAINT hold_pkey PRIMARY KEY (tenant_id, hold_id);
+
 ALTER TABLE ONLY quotad.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (tenant_id, key, created_at);
 
@@ -452,9 +504,21 @@ CREATE INDEX denial_at ON quotad.denial USING btree (at);
 
 CREATE INDEX denial_count_minute ON quotad.denial_count USING btree (minute);
 
+CREATE INDEX entry_corrected ON ONLY quotad.entry USING btree (tenant_id, ref_seq) WHERE ((units < 0) AND (ref_seq > 0));
+
+CREATE INDEX entry_correction ON ONLY quotad.entry USING btree (tenant_id, meter_id, at) WHERE (units < 0);
+
+CREATE INDEX entry_hold ON ONLY quotad.entry USING btree (tenant_id, at, seq) WHERE (kind = ANY (ARRAY['hold'::text, 'extend'::text, 'settle'::text, 'release'::text, 'expire'::text]));
+
 CREATE INDEX entry_subject_window ON ONLY quotad.entry USING btree (tenant_id, meter_id, subject_id, at, seq) WHERE (subject_id <> 0);
 
 CREATE INDEX entry_window ON ONLY quotad.entry USING btree (tenant_id, meter_id, at, seq) WHERE (subject_id >= 0);
+
+CREATE INDEX hold_expiring ON quotad.hold USING btree (expires_at) WHERE (state = 'open'::text);
+
+CREATE INDEX hold_open ON quotad.hold USING btree (tenant_id, expires_at, hold_id) WHERE (state = 'open'::text);
+
+CREATE INDEX hold_resolved_at ON quotad.hold USING btree (resolved_at) WHERE (state <> 'open'::text);
 
 CREATE INDEX meter_catalog_version ON quotad.meter USING btree (catalog_version);
 
@@ -507,6 +571,8 @@ GRANT SELECT,INSERT ON TABLE quotad.entry TO quotad_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE quotad.entry_dims TO quotad_service;
 
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE quotad.hold TO quotad_service;
+
 GRANT SELECT,INSERT ON TABLE quotad.idempotency TO quotad_service;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE quotad.level TO quotad_service;
@@ -520,6 +586,8 @@ GRANT UPDATE(weights) ON TABLE quotad.meter TO quotad_service;
 GRANT UPDATE(removed) ON TABLE quotad.meter TO quotad_service;
 
 GRANT UPDATE(catalog_version) ON TABLE quotad.meter TO quotad_service;
+
+GRANT UPDATE(on_expiry) ON TABLE quotad.meter TO quotad_service;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE quotad.meter_total TO quotad_service;
 

@@ -19,6 +19,9 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 	}
 	b = append(b, `{"allowed":`...)
 	b = strconv.AppendBool(b, d.Allowed)
+	if d.Kind != "" {
+		b = appendText(append(b, `,"kind":`...), string(d.Kind))
+	}
 	if d.Reason != "" {
 		b = appendText(append(b, `,"reason":`...), string(d.Reason))
 	}
@@ -39,6 +42,7 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 		}
 		b = appendText(append(b, `{"meter":`...), d.Charges[i].Meter)
 		b = appendNumber(b, `,"cost":`, d.Charges[i].Cost)
+		b = appendOptional(b, `,"held":`, d.Charges[i].Held)
 		b = append(b, '}')
 	}
 	b = append(b, ']')
@@ -53,6 +57,21 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 	b = append(b, ']')
 	b = appendOptional(b, `,"delay_ms":`, d.DelayMS)
 	b = appendOptional(b, `,"retry_after_ms":`, d.RetryMS)
+	if d.Hold != nil {
+		b = appendUUID(append(b, `,"hold":{"id":"`...), d.Hold.ID)
+		b = appendText(append(b, `","state":`...), string(d.Hold.State))
+		b = appendInstant(append(b, `,"expires_at":`...), d.Hold.ExpiresAt)
+		if d.Hold.Late {
+			b = append(b, `,"late":true`...)
+		}
+		b = append(b, '}')
+	}
+	if d.Reversal != nil {
+		b = appendNumber(b, `,"reversal":{"seq":`, d.Reversal.Seq)
+		b = appendText(append(b, `,"meter":`...), d.Reversal.Meter)
+		b = appendNumber(b, `,"units":`, d.Reversal.Units)
+		b = append(appendNumber(b, `,"left":`, d.Reversal.Left), '}')
+	}
 	if d.Receipt != nil {
 		b = appendNumber(b, `,"receipt":{"first_seq":`, d.Receipt.FirstSeq)
 		b = appendNumber(b, `,"seq":`, d.Receipt.Seq)

@@ -175,6 +175,23 @@ var glossary = map[string]string{
 	"buckets":           "The buckets, without a gap.",
 	"UsageBucket.units": "Units used in the bucket.",
 
+	// Holds and reversals.
+	"hold":              "The hold, as it is now.",
+	"HoldResult":        "A hold.",
+	"HoldResult.id":     "The hold's id: that of the request that made it.",
+	"state":             "open, settled, released or expired.",
+	"expires_at":        "When it ends if nothing resolves it.",
+	"late":              "Whether it was settled after it had expired.",
+	"reversal":          "What was given back.",
+	"Reversal":          "What was given back of an entry.",
+	"Reversal.seq":      "The entry it was of.",
+	"Reversal.units":    "How many units.",
+	"left":              "Units of the entry that are still used.",
+	"Decision.kind":     "What was asked for; absent for consume.",
+	"Explanation.kind":  "What was asked for. Consume and hold are decided by the limits; the others are recorded whatever they say.",
+	"Explain.kind":      "What was asked for. Consume and hold are decided by the limits; the others are recorded whatever they say.",
+	"ChargeResult.held": "Units that the hold had set aside.",
+
 	// Explanations.
 	"Explain":               "A decision taken apart.",
 	"LimitExplanation":      "What one limit compared.",
@@ -196,6 +213,7 @@ var glossary = map[string]string{
 	"tenants":             "The tenants, by name.",
 	"keys":                "The keys, by id.",
 	"unit":                "What one unit is, such as call or token.",
+	"on_expiry":           "What becomes of a hold that nobody resolves in time: release gives it up, charge uses all of it.",
 	"weights":             "What one of each pool costs: a number or a quoted decimal with at most 6 decimals.",
 	"version":             "The version of the plan: each change is a new one.",
 	"timezone":            "The IANA time zone of calendar windows; UTC if absent on a new tenant, as it was on another.",

@@ -14,7 +14,17 @@ type Meter struct {
 	Name    string            // [a-z0-9][a-z0-9._-]{0,63}
 	Unit    string            // "call", "token"
 	Weights map[string]Weight // by pool; empty when the meter has no pools
+
+	OnExpiry Expiry // what becomes of a hold that nobody resolves in time
 }
+
+// An Expiry says what becomes of a hold that expires.
+type Expiry string
+
+const (
+	ExpiryRelease Expiry = "release" // what it had set aside comes back
+	ExpiryCharge  Expiry = "charge"  // all of it is used
+)
 
 // A Weight is what one unit of a pool costs, in millionths of the meter's unit.
 // In files and JSON it is a number or a quoted decimal with at most 6 decimals.
@@ -34,6 +44,7 @@ const (
 	TokenBucket    Algorithm = "token_bucket"
 	GCRA           Algorithm = "gcra"
 	LeakyBucket    Algorithm = "leaky_bucket"
+	Concurrency    Algorithm = "concurrency"
 )
 
 // KeepsLevel reports whether a limit of this algorithm keeps a level of its own;
@@ -41,6 +52,10 @@ const (
 func (a Algorithm) KeepsLevel() bool {
 	return a == TokenBucket || a == GCRA || a == LeakyBucket
 }
+
+// CountsHolds reports whether open holds stand against a limit of this algorithm. A leaky
+// bucket hands out departures, which cannot be set aside: it only takes consume.
+func (a Algorithm) CountsHolds() bool { return a != LeakyBucket }
 
 // A Scope says whose usage a limit counts.
 type Scope string
@@ -96,7 +111,8 @@ type Rate struct {
 
 // A Limit is one rule on one meter, with numbers already validated. Which fields an
 // algorithm uses is fixed: limit and window by the windowed ones, capacity and
-// refill by token_bucket, rate and burst by gcra, rate and queue by leaky_bucket.
+// refill by token_bucket, rate and burst by gcra, rate and queue by leaky_bucket, limit
+// by concurrency.
 type Limit struct {
 	Name      string
 	Meter     string

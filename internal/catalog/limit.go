@@ -32,7 +32,6 @@ type LimitSpec struct {
 
 const (
 	unitsRule          = "must be a whole number from 0 to 999999999999999"
-	algorithmSoon      = Algorithm("concurrency")
 	shareRule          = "must be a whole percentage from 1 to 100"
 	durationWindowRule = windowRule + "; calendar words are for fixed_window"
 )
@@ -46,11 +45,12 @@ var algorithmFields = map[Algorithm][]string{
 	TokenBucket:    {"capacity", "refill"},
 	GCRA:           {"rate", "burst"},
 	LeakyBucket:    {"rate", "queue"},
+	Concurrency:    {"limit"},
 }
 
 // Algorithms returns every algorithm, in the order documents name them.
 func Algorithms() []Algorithm {
-	return []Algorithm{SlidingLog, SlidingCounter, FixedWindow, TokenBucket, GCRA, LeakyBucket}
+	return []Algorithm{SlidingLog, SlidingCounter, FixedWindow, TokenBucket, GCRA, LeakyBucket, Concurrency}
 }
 
 // A limitField is one field that belongs to some algorithms: whether a spec gives it,
@@ -110,6 +110,8 @@ func readLimit(s *LimitSpec, l *Limit) string {
 		l.Unlimited = true
 	case *s.Limit < 0 || *s.Limit > UnitsMax:
 		return unitsRule
+	case s.Algorithm == Concurrency && *s.Limit > HoldsOpenMax:
+		return fmt.Sprintf("must be at most %d for concurrency: a tenant may have that many open holds", HoldsOpenMax)
 	default:
 		l.Limit = *s.Limit
 	}
@@ -186,6 +188,8 @@ func (s LimitSpec) compileOnError(path string, l *Limit, faults *faultList) {
 	}
 	share := fieldPath(path, "local_share")
 	switch local := l.OnError == OnErrorLocal; {
+	case l.OnError != "" && s.Algorithm == Concurrency:
+		faults.add(fieldPath(path, "on_error"), "must be deny for concurrency: a hold is never granted without the database")
 	case local && s.Unlimited:
 		faults.add(fieldPath(path, "on_error"), "local must not stand beside unlimited: true, which has no numbers to share")
 	case local && s.LocalShare == nil:
@@ -206,9 +210,6 @@ func (s LimitSpec) compileFields(path string, l *Limit, faults *faultList) {
 	case known:
 	case s.Algorithm == "":
 		faults.add(fieldPath(path, "algorithm"), "is required")
-		return
-	case s.Algorithm == algorithmSoon:
-		faults.add(fieldPath(path, "algorithm"), "concurrency is not supported yet")
 		return
 	default:
 		oneOf(faults, fieldPath(path, "algorithm"), s.Algorithm, Algorithms()...)

@@ -21,6 +21,7 @@ var fieldsOf = map[string][]string{
 	"token_bucket":    {`"capacity": 1`, `"refill": "1/1s"`},
 	"gcra":            {`"rate": "1/1s"`, `"burst": 1`},
 	"leaky_bucket":    {`"rate": "1/1s"`, `"queue": 1`},
+	"concurrency":     {`"limit": 1`},
 }
 
 func limitOf(t *testing.T, algorithm string, fields ...string) catalog.PlanSpec {
@@ -64,18 +65,6 @@ func TestEachAlgorithmRequiresItsFieldsAndRefusesTheOthers(t *testing.T) {
 			if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s with %s: %v, want %s", algorithm, name, err, want)
 			}
-		}
-	}
-}
-
-func TestWhatWillComeIsRefusedClearly(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ algorithm, field, want string }{
-		{"concurrency", `"limit": 5`, "limits[0].algorithm: concurrency is not supported yet"},
-	} {
-		err := limitOf(t, test.algorithm, append(slices.Clone(fieldsOf[test.algorithm]), test.field)...).Validate()
-		if got := fmt.Sprint(err); err == nil && test.want != "" || err != nil && got != test.want {
-			t.Errorf("%s with %s: %v, want %s", test.algorithm, test.field, err, test.want)
 		}
 	}
 }
@@ -186,6 +175,8 @@ func TestOnErrorAndItsShareAreCheckedTogether(t *testing.T) {
 		{"gcra", `"on_error": "local", "local_share": 101`, "limits[0].local_share: must be a whole percentage from 1 to 100"},
 		{"gcra", `"on_error": "allow", "local_share": 50`, "limits[0].local_share: is only for on_error: local"},
 		{"gcra", `"local_share": 50`, "limits[0].local_share: is only for on_error: local"},
+		{"concurrency", `"on_error": "deny"`, ""},
+		{"concurrency", `"on_error": "allow"`, "limits[0].on_error: must be deny for concurrency: a hold is never granted without the database"},
 	} {
 		err := limitOf(t, test.algorithm, append(slices.Clone(fieldsOf[test.algorithm]), test.fields)...).Validate()
 		if got := fmt.Sprint(err); err == nil && test.want != "" || err != nil && got != test.want {

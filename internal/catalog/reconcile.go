@@ -128,7 +128,7 @@ func (e *edits) putMeter(have haveMeter, want Meter) {
 	case have.removed:
 		e.meters = append(e.meters, want)
 		e.changes = append(e.changes, specChange(ObjectMeter, want.Name, nil, want.Spec()))
-	case have.Unit == want.Unit && maps.Equal(have.Weights, want.Weights):
+	case have.Unit == want.Unit && have.OnExpiry == want.OnExpiry && maps.Equal(have.Weights, want.Weights):
 		e.changes = append(e.changes, unchanged(ObjectMeter, want.Name))
 	default:
 		e.meters = append(e.meters, want)

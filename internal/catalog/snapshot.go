@@ -20,7 +20,7 @@ select c.version, x.kind, x.name, x.id, x.number, x.body, x.removed
 from quotad.catalog_version c
 left join (
   select 'meter' as kind, m.meter as name, m.meter_id::bigint as id, 0 as number,
-         jsonb_build_object('unit', m.unit, 'weights', m.weights) as body, m.removed
+         jsonb_build_object('unit', m.unit, 'weights', m.weights, 'on_expiry', m.on_expiry) as body, m.removed
   from quotad.meter m
   where m.catalog_version > $1
   union all

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,7 @@ const (
 	LimitsMax         = 64     // in a plan
 	LimitsPerMeterMax = 16     // in a plan, on one meter
 	PoolsMax          = 16     // of a meter
+	HoldsOpenMax      = 1_000  // of a tenant at a time: a decision reads them all
 	unitBytesMax      = 64     // a meter's unit
 )
 
@@ -40,6 +42,10 @@ type Config struct {
 type MeterSpec struct {
 	Unit    string                `json:"unit"`
 	Weights map[string]WeightText `json:"weights,omitempty"` // by pool
+
+	// OnExpiry is what becomes of a hold that nobody resolves in time: release, which is
+	// also what it is if absent, or charge.
+	OnExpiry Expiry `json:"on_expiry,omitempty"`
 }
 
 // A PlanSpec is a plan as it is written in a file and in JSON.
@@ -140,7 +146,10 @@ func (s MeterSpec) Validate() error {
 }
 
 func (s MeterSpec) compile(name, path string, faults *faultList) Meter {
-	m := Meter{Name: name, Unit: s.Unit, Weights: make(map[string]Weight, len(s.Weights))}
+	m := Meter{
+		Name: name, Unit: s.Unit, Weights: make(map[string]Weight, len(s.Weights)), OnExpiry: cmp.Or(s.OnExpiry, ExpiryRelease),
+	}
+	oneOf(faults, fieldPath(path, "on_expiry"), m.OnExpiry, ExpiryRelease, ExpiryCharge)
 	if s.Unit == "" {
 		faults.add(fieldPath(path, "unit"), "is required")
 	} else if rule := shortTextRule(s.Unit, unitBytesMax); rule != "" {
@@ -161,7 +170,7 @@ func (s MeterSpec) compile(name, path string, faults *faultList) Meter {
 
 // Spec is the meter as it is written, in its one canonical form.
 func (m *Meter) Spec() MeterSpec {
-	spec := MeterSpec{Unit: m.Unit}
+	spec := MeterSpec{Unit: m.Unit, OnExpiry: m.OnExpiry}
 	for pool, weight := range m.Weights {
 		if spec.Weights == nil {
 			spec.Weights = make(map[string]WeightText, len(m.Weights))

@@ -73,7 +73,7 @@ func (s *Store) apply(
 // meter_unique finds the named ones; with $2, the whole table of at most a thousand
 // and the removed. Changes are serial, so no lock.
 const stateMetersSQL = `
-select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights), removed
+select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights, 'on_expiry', on_expiry), removed
 from quotad.meter
 where meter = any($1) or ($2 and not removed)`
 

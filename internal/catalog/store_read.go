@@ -28,13 +28,13 @@ func (p Page) limit() int {
 
 // meter_unique finds the row; no lock.
 const meterSQL = `
-select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights), removed
+select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights, 'on_expiry', on_expiry), removed
 from quotad.meter
 where meter = $1 and not removed`
 
 // meter_unique is walked from the cursor; no lock.
 const metersSQL = `
-select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights), removed
+select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights, 'on_expiry', on_expiry), removed
 from quotad.meter
 where meter > $1 and not removed
 order by meter
@@ -42,7 +42,7 @@ limit $2`
 
 // Reads the whole table, removed meters included; no lock.
 const allMetersSQL = `
-select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights), removed
+select meter_id, meter, jsonb_build_object('unit', unit, 'weights', weights, 'on_expiry', on_expiry), removed
 from quotad.meter`
 
 // Meter returns a meter. It returns [ErrNotFound] if there is none.

@@ -15,13 +15,13 @@ const calendarsMax = 16
 
 // New row. meter_unique cannot be hit: changes are serial.
 const insertMeterSQL = `
-insert into quotad.meter (meter, unit, weights, catalog_version)
-values ($1, $2, $3, $4)`
+insert into quotad.meter (meter, unit, weights, catalog_version, on_expiry)
+values ($1, $2, $3, $4, $5)`
 
 // meter_pkey finds the row; waits for nobody, since changes are serial.
 const updateMeterSQL = `
 update quotad.meter
-set unit = $2, weights = $3, removed = false, catalog_version = $4
+set unit = $2, weights = $3, removed = false, catalog_version = $4, on_expiry = $5
 where meter_id = $1`
 
 // meter_unique finds the rows.
@@ -151,7 +151,7 @@ func queueMeters(batch *pgx.Batch, version int64, e *edits) error {
 		if err != nil {
 			return err
 		}
-		batch.Queue(insertMeterSQL, m.Name, m.Unit, weights, version)
+		batch.Queue(insertMeterSQL, m.Name, m.Unit, weights, version, m.OnExpiry)
 	}
 	for i := range e.meters {
 		m := &e.meters[i]
@@ -159,7 +159,7 @@ func queueMeters(batch *pgx.Batch, version int64, e *edits) error {
 		if err != nil {
 			return err
 		}
-		batch.Queue(updateMeterSQL, m.ID, m.Unit, weights, version)
+		batch.Queue(updateMeterSQL, m.ID, m.Unit, weights, version, m.OnExpiry)
 	}
 	if len(e.goneMeters) > 0 {
 		batch.Queue(removeMetersSQL, e.goneMeters, version)

@@ -61,7 +61,7 @@ func decodeStored(name string, version int32, versionID int64, spec []byte) (*Pl
 	return &plan, nil
 }
 
-// decodeMeter reads a meter from its unit and weights as one JSON object.
+// decodeMeter reads a meter from its columns as one JSON object.
 func decodeMeter(name string, id int32, spec []byte) (*Meter, error) {
 	var written MeterSpec
 	if err := json.Unmarshal(spec, &written); err != nil {

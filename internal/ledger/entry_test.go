@@ -38,7 +38,9 @@ func golden() Entry {
 		Plan:          "pro",
 		PlanVersion:   3,
 		SpecDigest:    [32]byte(bytes.Repeat([]byte{0xcc}, 32)),
+		OverrideSetID: 7,
 		LimitsUsed:    []int64{100, 0, 4},
+		LimitsHeld:    []int64{0, 0, 3},
 		Dims:          map[string]string{"region": "eu"},
 		SubjectDigest: bytes.Repeat([]byte{0xaa}, 32),
 		DimsDigest:    bytes.Repeat([]byte{0xbb}, 32),
@@ -65,8 +67,10 @@ func TestCanonicalBytesAreTheDocumentedOnes(t *testing.T) {
 		"00000010" + "00112233445546778899aabbccddeeff",                           // batch
 		"00000008" + "0000000000000029",                                           // the entry it answers
 		"00000008" + "0000000000000009",                                           // plan version
+		"00000008" + "0000000000000007",                                           // override set
 		"00000020" + strings.Repeat("cc", 32),                                     // digest of its rules
 		"00000018" + "0000000000000064" + "0000000000000000" + "0000000000000004", // limits used
+		"00000018" + "0000000000000000" + "0000000000000000" + "0000000000000003", // limits held
 		"00000020" + strings.Repeat("bb", 32),                                     // dims' digest
 	}, "")
 	e := golden()
@@ -75,7 +79,7 @@ func TestCanonicalBytesAreTheDocumentedOnes(t *testing.T) {
 	}
 	previous := sha256.Sum256([]byte("the entry before"))
 	hash := e.ChainHash(previous)
-	const wantHash = "2e5ff6b5abba8be0b6b2d060b2477d16f0d654285aa9c13fe43a7ef4950500ca"
+	const wantHash = "89ed90c2ac70c090618f19202d5003ce1d1f233a699fde90d11437b9d60b56f8"
 	if got := hex.EncodeToString(hash[:]); got != wantHash {
 		t.Errorf("ChainHash = %s, want %s", got, wantHash)
 	}
@@ -95,8 +99,8 @@ func TestTheHashCoversThePreviousOne(t *testing.T) {
 var coverage = map[string]bool{
 	"Tenant": false, "Seq": true, "At": true, "EffectiveAt": true, "Kind": true, "Meter": true,
 	"Subject": false, "SubjectID": false, "Units": true, "Held": true, "Total": true, "SubjectTotal": true,
-	"RequestID": true, "BatchID": true, "RefSeq": true, "PlanVersionID": true, "Plan": false, "PlanVersion": false,
-	"SpecDigest": true, "LimitsUsed": true, "Dims": false, "SubjectDigest": true, "DimsDigest": true, "Hash": false,
+	"RequestID": true, "BatchID": true, "RefSeq": true, "PlanVersionID": true, "OverrideSetID": true, "Plan": false, "PlanVersion": false,
+	"SpecDigest": true, "LimitsUsed": true, "LimitsHeld": true, "Dims": false, "SubjectDigest": true, "DimsDigest": true, "Hash": false,
 }
 
 func TestChangingAFieldChangesTheHash(t *testing.T) {
@@ -163,7 +167,7 @@ func TestFieldsDoNotRunIntoEachOther(t *testing.T) {
 func TestHashingAllocatesNothing(t *testing.T) { // alone, as allocations are counted for the whole process
 	e := golden()
 	e.Meter = strings.Repeat("m", 64)
-	e.LimitsUsed = make([]int64, 16)
+	e.LimitsUsed, e.LimitsHeld = make([]int64, 16), make([]int64, 16)
 	if n := testing.AllocsPerRun(100, func() { e.Hash = e.ChainHash(e.Hash) }); n != 0 {
 		t.Errorf("hashing allocates %v times, want 0", n)
 	}
@@ -197,15 +201,19 @@ func drawEntry(t *rapid.T, label string) Entry {
 			Units: number.Draw(t, "units"), Held: number.Draw(t, "held"),
 			Total: number.Draw(t, "total"), SubjectTotal: number.Draw(t, "subject total"),
 			RequestID: id.Draw(t, "request"), BatchID: id.Draw(t, "batch"),
-			RefSeq: number.Draw(t, "ref"), PlanVersionID: number.Draw(t, "version id"),
+			RefSeq: number.Draw(t, "ref"), PlanVersionID: number.Draw(t, "version id"), OverrideSetID: number.Draw(t, "override set"),
 			Plan: text.Draw(t, "plan"), PlanVersion: rapid.Int32().Draw(t, "version"),
 			Dims:          map[string]string{"k": text.Draw(t, "dim")},
 			SubjectDigest: digest.Draw(t, "subject digest"), DimsDigest: digest.Draw(t, "dims digest"),
 			LimitsUsed: rapid.SliceOfN(number, 0, 4).Draw(t, "limits used"),
+			LimitsHeld: rapid.SliceOfN(number, 0, 4).Draw(t, "limits held"),
 		}
 		copy(e.SpecDigest[:], digest.Draw(t, "spec digest"))
 		if len(e.LimitsUsed) == 0 {
 			e.LimitsUsed = nil // the two have one stored form
+		}
+		if len(e.LimitsHeld) == 0 {
+			e.LimitsHeld = nil
 		}
 		return e
 	}).Draw(t, label)
@@ -235,10 +243,13 @@ func decodeCanonical(b []byte) (e Entry, err error) {
 	e.SubjectDigest = digest()
 	e.Units, e.Held, e.Total, e.SubjectTotal = number(), number(), number(), number()
 	e.RequestID, e.BatchID = uuid.UUID(field()), uuid.UUID(field())
-	e.RefSeq, e.PlanVersionID = number(), number()
+	e.RefSeq, e.PlanVersionID, e.OverrideSetID = number(), number(), number()
 	copy(e.SpecDigest[:], field())
 	for used := field(); len(used) > 0; used = used[8:] {
 		e.LimitsUsed = append(e.LimitsUsed, int64(binary.BigEndian.Uint64(used)))
+	}
+	for held := field(); len(held) > 0; held = held[8:] {
+		e.LimitsHeld = append(e.LimitsHeld, int64(binary.BigEndian.Uint64(held)))
 	}
 	e.DimsDigest = digest()
 	if len(b) > 0 {

@@ -39,8 +39,8 @@ with page as (
 	withTexts = `
 )
 select e.seq, e.at, e.effective_at, e.kind, m.meter, coalesce(s.subject, ''), e.subject_id, e.units, e.held, e.total,
-       e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, p.plan, p.version, e.limits_used,
-       d.dims, s.digest, e.dims_digest, e.hash
+       e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, e.override_set_id, p.plan, p.version, e.limits_used,
+       e.limits_held, d.dims, s.digest, e.dims_digest, e.hash
 from page e
 join quotad.meter m on m.meter_id = e.meter_id
 join quotad.plan_version p on p.plan_version_id = e.plan_version_id
@@ -100,8 +100,8 @@ func scanEntry(tenant string) pgx.RowToFunc[Entry] {
 		e := Entry{Tenant: tenant}
 		var dims, hash []byte
 		err := row.Scan(&e.Seq, &e.At, &e.EffectiveAt, &e.Kind, &e.Meter, &e.Subject, &e.SubjectID, &e.Units, &e.Held, &e.Total,
-			&e.SubjectTotal, &e.RequestID, &e.BatchID, &e.RefSeq, &e.PlanVersionID, &e.Plan, &e.PlanVersion, &e.LimitsUsed,
-			&dims, &e.SubjectDigest, &e.DimsDigest, &hash)
+			&e.SubjectTotal, &e.RequestID, &e.BatchID, &e.RefSeq, &e.PlanVersionID, &e.OverrideSetID, &e.Plan, &e.PlanVersion, &e.LimitsUsed,
+			&e.LimitsHeld, &dims, &e.SubjectDigest, &e.DimsDigest, &hash)
 		if err != nil {
 			return Entry{}, err
 		}

@@ -24,16 +24,17 @@ type BeforeQuery struct {
 // index: entry_window or entry_subject_window, one descent each: forwards from the edge,
 // bounded by it, or backwards from the entry, through as many partitions as the meter was
 // idle. Numbers and instants of a tenant rise together, so one comparison of both is
-// enough; the instant alone tells which partitions. lock: none.
+// enough; the instant alone tells which partitions. entry_correction for what was given
+// back of a window. lock: none.
 const totalsBeforeSQL = `
-select coalesce(t.total, s.total, 0), coalesce(t.total, s.total) is not null
+select coalesce(t.total, s.total, 0), coalesce(t.total, s.total) is not null, coalesce(r.units, 0)
 from unnest($1::integer[], $2::bigint[], $3::text[], $4::bigint[], $5::timestamptz[], $6::bigint[], $7::timestamptz[])
   as k(n, tenant_id, meter, subject_id, at, before_seq, edge)
 left join lateral (
   select m.meter_id from quotad.meter m where m.meter = k.meter limit 1
 ) m on true
 left join lateral (
-  (select e.total - e.units as total
+  (select e.total - greatest(e.units, 0) as total
    from quotad.entry e
    where k.subject_id = 0 and k.edge is not null and e.tenant_id = k.tenant_id and e.meter_id = m.meter_id
      and e.subject_id >= 0 and e.at >= k.edge and e.at <= k.at and (e.at, e.seq) < (k.at, k.before_seq)
@@ -49,7 +50,7 @@ left join lateral (
   limit 1
 ) t on true
 left join lateral (
-  (select e.subject_total - e.units as total
+  (select e.subject_total - greatest(e.units, 0) as total
    from quotad.entry e
    where k.subject_id > 0 and k.edge is not null and e.tenant_id = k.tenant_id and e.meter_id = m.meter_id
      and e.subject_id <> 0 and e.subject_id = k.subject_id
@@ -66,12 +67,20 @@ left join lateral (
    limit 1)
   limit 1
 ) s on true
+left join lateral (
+  select -sum(e.units)::bigint as units
+  from quotad.entry e
+  where k.edge is not null and e.units < 0 and e.tenant_id = k.tenant_id and e.meter_id = m.meter_id
+    and e.at >= k.edge and e.at <= k.at and (e.at, e.seq) < (k.at, k.before_seq) and e.effective_at >= k.edge
+    and (k.subject_id = 0 or e.subject_id = k.subject_id)
+) r on true
 order by k.n`
 
 // A BeforeTotal answers a BeforeQuery. Found is false where there is no such entry.
 type BeforeTotal struct {
-	Total int64
-	Found bool
+	Total    int64
+	Found    bool
+	Returned int64 // with an Edge: units given back of what came from it on
 }
 
 // TotalsBefore answers each query, in their order.
@@ -89,7 +98,7 @@ func (s *Store) TotalsBefore(ctx context.Context, queries []BeforeQuery) ([]Befo
 	}
 	totals, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (BeforeTotal, error) {
 		var t BeforeTotal
-		err := row.Scan(&t.Total, &t.Found)
+		err := row.Scan(&t.Total, &t.Found, &t.Returned)
 		return t, err
 	})
 	if err != nil {

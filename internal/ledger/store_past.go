@@ -28,11 +28,14 @@ type Past struct {
 type PastEntry struct {
 	Seq           int64
 	At            time.Time
+	Kind          Kind
 	SubjectID     int64
 	Units         int64
 	Total         int64 // running total of the tenant, or of the subject that was asked about
 	PlanVersionID int64
+	OverrideSetID int64
 	LimitsUsed    []int64
+	LimitsHeld    []int64 // nil where nothing was held
 }
 
 // index: entry_window, or entry_subject_window for a subject, backwards from the entry
@@ -40,7 +43,7 @@ type PastEntry struct {
 // passed over. lock: none.
 const (
 	pastOfTenantSQL = `
-select e.seq, e.at, e.subject_id, e.units, e.total, e.plan_version_id, e.limits_used, (
+select e.seq, e.at, e.kind, e.subject_id, e.units, e.total, e.plan_version_id, e.override_set_id, e.limits_used, e.limits_held, (
   select f.at
   from quotad.entry f
   where f.tenant_id = $1 and f.meter_id = (select m.meter_id from quotad.meter m where m.meter = $2)
@@ -53,7 +56,7 @@ where e.tenant_id = $1 and e.meter_id = (select m.meter_id from quotad.meter m w
 order by e.at desc, e.seq desc
 limit $5`
 	pastOfSubjectSQL = `
-select e.seq, e.at, e.subject_id, e.units, e.subject_total, e.plan_version_id, e.limits_used, (
+select e.seq, e.at, e.kind, e.subject_id, e.units, e.subject_total, e.plan_version_id, e.override_set_id, e.limits_used, e.limits_held, (
   select f.at
   from quotad.entry f
   where f.tenant_id = $1 and f.meter_id = (select m.meter_id from quotad.meter m where m.meter = $2)
@@ -80,7 +83,8 @@ func (s *Store) Past(ctx context.Context, q PastQuery) (Past, error) {
 	var past Past
 	past.Entries, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e PastEntry, err error) {
 		var usedAt *time.Time
-		err = row.Scan(&e.Seq, &e.At, &e.SubjectID, &e.Units, &e.Total, &e.PlanVersionID, &e.LimitsUsed, &usedAt)
+		err = row.Scan(&e.Seq, &e.At, &e.Kind, &e.SubjectID, &e.Units, &e.Total, &e.PlanVersionID, &e.OverrideSetID,
+			&e.LimitsUsed, &e.LimitsHeld, &usedAt)
 		if usedAt != nil {
 			past.UsedAt = *usedAt
 		}
@@ -90,6 +94,32 @@ func (s *Store) Past(ctx context.Context, q PastQuery) (Past, error) {
 		return Past{}, fmt.Errorf("read past entries: %w", err)
 	}
 	return past, nil
+}
+
+// index: entry_hold, one range of instants. lock: none.
+const holdEntriesSQL = `
+select e.seq, e.at, e.effective_at, e.kind, m.meter, e.subject_id, e.units, e.held, e.request_id, e.ref_seq
+from quotad.entry e
+join quotad.meter m on m.meter_id = e.meter_id
+where e.tenant_id = $1 and e.at > $2 and e.at <= $3
+  and e.kind in ('hold', 'extend', 'settle', 'release', 'expire')
+order by e.at, e.seq`
+
+// HoldEntries returns what happened to holds after one instant and up to another, in
+// order.
+func (s *Store) HoldEntries(ctx context.Context, tenantID int64, after, until time.Time) ([]Entry, error) {
+	rows, err := s.db.Query(ctx, holdEntriesSQL, tenantID, after, until)
+	if err != nil {
+		return nil, fmt.Errorf("read holds: %w", err)
+	}
+	entries, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Entry, err error) {
+		err = row.Scan(&e.Seq, &e.At, &e.EffectiveAt, &e.Kind, &e.Meter, &e.SubjectID, &e.Units, &e.Held, &e.RequestID, &e.RefSeq)
+		return e, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read holds: %w", err)
+	}
+	return entries, nil
 }
 
 // index: entry_window, one descent per meter of the tenant, forwards from the instant.

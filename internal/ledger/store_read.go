@@ -21,6 +21,7 @@ type Account struct {
 	LastAt        time.Time
 	HeadHash      [32]byte
 	SubjectSeq    int64
+	OpenHolds     int32
 }
 
 // index: account_tenant_unique. lock: the rows, for update; the first statement skips
@@ -29,7 +30,7 @@ type Account struct {
 const (
 	lockColumns = `
 select a.tenant_id, a.tenant, a.plan, a.status, a.timezone, a.billing_anchor, a.calendar_past,
-       a.seq, a.last_at, a.head_hash, a.subject_seq
+       a.seq, a.last_at, a.head_hash, a.subject_seq, a.open_holds
 from quotad.account a
 where a.tenant = any($1::text[])
 for update of a`
@@ -50,7 +51,7 @@ func QueueLock(b *pgx.Batch, tenants []string, wait bool, got func(Account)) {
 			var a Account
 			hash := a.HeadHash[:]
 			if err := rows.Scan(&a.TenantID, &a.Tenant, &a.Plan, &a.Status, &a.Timezone, &a.BillingAnchor,
-				&a.CalendarPast, &a.Seq, &a.LastAt, &hash, &a.SubjectSeq); err != nil {
+				&a.CalendarPast, &a.Seq, &a.LastAt, &hash, &a.SubjectSeq, &a.OpenHolds); err != nil {
 				return fmt.Errorf("read account: %w", err)
 			}
 			copy(a.HeadHash[:], hash)
@@ -62,10 +63,11 @@ func QueueLock(b *pgx.Batch, tenants []string, wait bool, got func(Account)) {
 
 // A Total is the newest running total of a meter, of a tenant or of one subject.
 type Total struct {
-	Units  int64
-	Held   int64
-	Calls  int64
-	LastAt time.Time // the newest entry that used units; zero if none
+	Units    int64 // running total: what was used, without what was given back
+	Returned int64 // what was given back
+	Held     int64
+	Calls    int64
+	LastAt   time.Time // the newest entry that used units; zero if none
 }
 
 // A TotalQuery asks for the total of (TenantID, MeterID, Subject); Subject "" is the
@@ -85,7 +87,7 @@ type SubjectRow struct {
 // index: subject_unique, meter_total_pkey; one descent each. lock: none, the account
 // lock is held.
 const totalsSQL = `
-select k.n, coalesce(s.subject_id, 0), s.digest, t.units, t.held, t.calls, t.last_at
+select k.n, coalesce(s.subject_id, 0), s.digest, t.units, t.returned, t.held, t.calls, t.last_at
 from unnest($1::integer[], $2::bigint[], $3::integer[], $4::text[]) as k(n, tenant_id, meter_id, subject)
 left join lateral (
   select s.subject_id, s.digest
@@ -94,7 +96,7 @@ left join lateral (
   limit 1
 ) s on true
 left join lateral (
-  select t.units, t.held, t.calls, t.last_at
+  select t.units, t.returned, t.held, t.calls, t.last_at
   from quotad.meter_total t
   where t.tenant_id = k.tenant_id and t.meter_id = k.meter_id
     and t.subject_id = case when k.subject = '' then 0 else s.subject_id end
@@ -115,14 +117,14 @@ func QueueTotals(b *pgx.Batch, queries []TotalQuery, got func(i int, t Total, s 
 		for rows.Next() {
 			var i int32
 			var s SubjectRow
-			var units, held, calls *int64
+			var units, returned, held, calls *int64
 			var lastAt *time.Time
-			if err := rows.Scan(&i, &s.ID, &s.Digest, &units, &held, &calls, &lastAt); err != nil {
+			if err := rows.Scan(&i, &s.ID, &s.Digest, &units, &returned, &held, &calls, &lastAt); err != nil {
 				return fmt.Errorf("read totals: %w", err)
 			}
 			var t Total
 			if units != nil {
-				t = Total{Units: *units, Held: *held, Calls: *calls, LastAt: *lastAt}
+				t = Total{Units: *units, Returned: *returned, Held: *held, Calls: *calls, LastAt: *lastAt}
 			}
 			got(int(i), t, s)
 		}
@@ -142,19 +144,21 @@ type EdgeQuery struct {
 
 // An Edge answers an EdgeQuery: the first entry in the window, if there is one.
 type Edge struct {
-	Found  bool
-	Before int64 // running total before that entry
+	Found    bool
+	Before   int64 // running total before that entry
+	Returned int64 // units given back of what is in the window
 }
 
 // The clock is read once per batch, after the locks; the first row is the clock's own.
-// A window is bounded on both sides so that only its partitions are opened.
-// index: entry_window or entry_subject_window, one descent each. lock: none.
+// A window is bounded on both sides so that only its partitions are opened. A correction
+// is younger than what it corrects, so those of a window's entries are in it, too.
+// index: entry_window or entry_subject_window, one descent each; entry_correction. lock: none.
 const edgesSQL = `
 with clock as materialized (
   select coalesce($1::timestamptz, quotad.decision_clock()) as at,
          (select v.version from quotad.catalog_version v) as catalog_version
 )
-select c.at, c.catalog_version, k.n, coalesce(t.before, s.before)
+select c.at, c.catalog_version, k.n, coalesce(t.before, s.before), coalesce(r.units, 0)
 from clock c
 left join unnest($2::integer[], $3::bigint[], $4::integer[], $5::text[], $6::timestamptz[], $7::bigint[])
   as k(n, tenant_id, meter_id, subject, start_at, lookback_us) on true
@@ -167,7 +171,7 @@ left join lateral (
   select coalesce(k.start_at, now.at - k.lookback_us * interval '1 microsecond') as at
 ) start on true
 left join lateral (
-  select e.total - e.units as before
+  select e.total - greatest(e.units, 0) as before
   from quotad.entry e
   where k.subject = '' and e.tenant_id = k.tenant_id and e.meter_id = k.meter_id and e.subject_id >= 0
     and e.at >= start.at and e.at <= now.at
@@ -175,7 +179,7 @@ left join lateral (
   limit 1
 ) t on true
 left join lateral (
-  select e.subject_total - e.units as before
+  select e.subject_total - greatest(e.units, 0) as before
   from quotad.entry e
   where k.subject <> '' and e.tenant_id = k.tenant_id and e.meter_id = k.meter_id
     and e.subject_id <> 0
@@ -184,7 +188,15 @@ left join lateral (
     and e.at >= start.at and e.at <= now.at
   order by e.at, e.seq
   limit 1
-) s on true`
+) s on true
+left join lateral (
+  select -sum(e.units)::bigint as units
+  from quotad.entry e
+  where e.units < 0 and e.tenant_id = k.tenant_id and e.meter_id = k.meter_id
+    and e.at >= start.at and e.at <= now.at and e.effective_at >= start.at
+    and (k.subject = '' or e.subject_id = (
+      select u.subject_id from quotad.subject u where u.tenant_id = k.tenant_id and u.subject = k.subject))
+) r on true`
 
 // A Clock is what the edge read says of the whole batch.
 type Clock struct {
@@ -210,95 +222,18 @@ func QueueEdges(b *pgx.Batch, at *time.Time, queries []EdgeQuery, gotClock func(
 			var clock Clock
 			var i *int32
 			var before *int64
-			if err := rows.Scan(&clock.At, &clock.CatalogVersion, &i, &before); err != nil {
+			var edge Edge
+			if err := rows.Scan(&clock.At, &clock.CatalogVersion, &i, &before, &edge.Returned); err != nil {
 				return fmt.Errorf("read window edges: %w", err)
 			}
 			gotClock(clock)
 			if i == nil {
 				continue
 			}
-			edge := Edge{Found: before != nil}
-			if edge.Found {
+			if edge.Found = before != nil; edge.Found {
 				edge.Before = *before
 			}
 			gotEdge(int(*i), edge)
-		}
-		return rows.Err()
-	})
-}
-
-// index: entry_window or entry_subject_window; each step of the bisection is one
-// descent, and there are at most log2 of the window's microseconds. lock: none.
-// Invariant of a step: the running total reaches target after lo_us and not after hi_us.
-const crossingsSQL = `
-with recursive step as (
-  select k.n, k.tenant_id, k.meter_id, k.subject_id, k.lo_us, k.hi_us, k.target
-  from unnest($1::integer[], $2::bigint[], $3::integer[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
-    as k(n, tenant_id, meter_id, subject_id, lo_us, hi_us, target)
-  union all
-  select s.n, s.tenant_id, s.meter_id, s.subject_id,
-         case when e.total >= s.target then s.lo_us else m.us end,
-         case when e.total >= s.target then least(m.us, e.at_us) else s.hi_us end,
-         s.target
-  from step s
-  cross join lateral (select s.lo_us + (s.hi_us - s.lo_us) / 2 as us) m
-  left join lateral (
-    select (extract(epoch from f.at) * 1000000)::bigint as at_us,
-           case when s.subject_id = 0 then f.total else f.subject_total end as total
-    from (
-      (select t.at, t.seq, t.total, t.subject_total
-       from quotad.entry t
-       where s.subject_id = 0 and t.tenant_id = s.tenant_id and t.meter_id = s.meter_id and t.subject_id >= 0
-         and t.at > timestamptz 'epoch' + s.lo_us * interval '1 microsecond'
-         and t.at <= timestamptz 'epoch' + m.us * interval '1 microsecond'
-       order by t.at desc, t.seq desc
-       limit 1)
-      union all
-      (select t.at, t.seq, t.total, t.subject_total
-       from quotad.entry t
-       where s.subject_id <> 0 and t.tenant_id = s.tenant_id and t.meter_id = s.meter_id
-         and t.subject_id = s.subject_id and t.subject_id <> 0
-         and t.at > timestamptz 'epoch' + s.lo_us * interval '1 microsecond'
-         and t.at <= timestamptz 'epoch' + m.us * interval '1 microsecond'
-       order by t.at desc, t.seq desc
-       limit 1)
-    ) f
-  ) e on true
-  where s.hi_us - s.lo_us > 1
-)
-select s.n, s.hi_us from step s where s.hi_us - s.lo_us <= 1`
-
-// A CrossingQuery asks when a running total first reached Target, knowing that it had
-// not at LoMicros and had at HiMicros.
-type CrossingQuery struct {
-	TenantID  int64
-	MeterID   int32
-	SubjectID int64 // 0 asks for the whole tenant
-	LoMicros  int64
-	HiMicros  int64
-	Target    int64
-}
-
-// QueueCrossings queues finding the instants and calls got with the index of each query.
-func QueueCrossings(b *pgx.Batch, queries []CrossingQuery, got func(i int, atMicros int64)) {
-	if len(queries) == 0 {
-		return
-	}
-	size := len(queries)
-	n, tenantIDs, meterIDs, subjectIDs := make([]int32, size), make([]int64, size), make([]int32, size), make([]int64, size)
-	los, his, targets := make([]int64, size), make([]int64, size), make([]int64, size)
-	for i, q := range queries {
-		n[i], tenantIDs[i], meterIDs[i], subjectIDs[i] = int32(i), q.TenantID, q.MeterID, q.SubjectID
-		los[i], his[i], targets[i] = q.LoMicros, q.HiMicros, q.Target
-	}
-	b.Queue(crossingsSQL, n, tenantIDs, meterIDs, subjectIDs, los, his, targets).Query(func(rows pgx.Rows) error {
-		for rows.Next() {
-			var i int32
-			var atMicros int64
-			if err := rows.Scan(&i, &atMicros); err != nil {
-				return fmt.Errorf("read crossings: %w", err)
-			}
-			got(int(i), atMicros)
 		}
 		return rows.Err()
 	})

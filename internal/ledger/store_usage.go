@@ -18,15 +18,17 @@ type UsageQuery struct {
 
 // A range's usage is the running total of its last entry less that before its first one:
 // two descents, bounded by the range on both sides, so that only its partitions are
-// opened. index: entry_window or entry_subject_window. lock: none; one statement is one
-// snapshot, so that parts sum to their whole.
+// opened. What was given back in it is taken off, whenever it had been used: so a range
+// that has ended stays as it is. index: entry_window or entry_subject_window, and
+// entry_correction. lock: none; one statement is one snapshot, so that parts sum to
+// their whole.
 const usageSQL = `
-select coalesce(t.units, s.units, 0)
+select coalesce(t.units, s.units, 0) + coalesce(r.units, 0)
 from unnest($3::integer[], $4::bigint[], $5::timestamptz[], $6::timestamptz[]) as k(n, subject_id, from_at, to_at)
 left join lateral (
   select l.total - f.before as units
   from (
-    select e.total - e.units as before
+    select e.total - greatest(e.units, 0) as before
     from quotad.entry e
     where k.subject_id = 0 and e.tenant_id = $1 and e.meter_id = $2 and e.subject_id >= 0 and e.at >= k.from_at and e.at < k.to_at
     order by e.at, e.seq
@@ -43,7 +45,7 @@ left join lateral (
 left join lateral (
   select l.total - f.before as units
   from (
-    select e.subject_total - e.units as before
+    select e.subject_total - greatest(e.units, 0) as before
     from quotad.entry e
     where k.subject_id > 0 and e.tenant_id = $1 and e.meter_id = $2 and e.subject_id <> 0 and e.subject_id = k.subject_id
       and e.at >= k.from_at and e.at < k.to_at
@@ -59,9 +61,16 @@ left join lateral (
     limit 1
   ) l
 ) s on true
+left join lateral (
+  select sum(e.units)::bigint as units
+  from quotad.entry e
+  where e.units < 0 and e.tenant_id = $1 and e.meter_id = $2 and e.at >= k.from_at and e.at < k.to_at
+    and (k.subject_id = 0 or e.subject_id = k.subject_id)
+) r on true
 order by k.n`
 
-// Usage returns the units of each range, in the order of the queries.
+// Usage returns the units of each range, in the order of the queries. It is below 0
+// where more was given back than was used.
 func (s *Store) Usage(ctx context.Context, tenantID int64, meterID int32, queries []UsageQuery) ([]int64, error) {
 	n, subjectIDs := make([]int32, len(queries)), make([]int64, len(queries))
 	froms, tos := make([]time.Time, len(queries)), make([]time.Time, len(queries))

@@ -34,8 +34,8 @@ with page as (
   limit $4
 )
 select e.seq, e.at, e.effective_at, e.kind, coalesce(m.meter, ''), e.subject_id, e.units, e.held, e.total,
-       e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, e.limits_used,
-       s.digest, e.dims_digest, e.hash, s.subject, s.salt, d.dims::text, d.salt
+       e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, e.override_set_id, e.limits_used,
+       e.limits_held, s.digest, e.dims_digest, e.hash, s.subject, s.salt, d.dims::text, d.salt
 from page e
 left join quotad.meter m on m.meter_id = e.meter_id
 left join lateral (
@@ -63,8 +63,8 @@ func storedEntries(ctx context.Context, db Querier, a *Account, after *Entry) ([
 		e := storedEntry{Entry: Entry{Tenant: a.Tenant}}
 		var hash []byte
 		err := row.Scan(&e.Seq, &e.At, &e.EffectiveAt, &e.Kind, &e.Meter, &e.SubjectID, &e.Units, &e.Held, &e.Total,
-			&e.SubjectTotal, &e.RequestID, &e.BatchID, &e.RefSeq, &e.PlanVersionID, &e.LimitsUsed,
-			&e.SubjectDigest, &e.DimsDigest, &hash, &e.subjectText, &e.subjectSalt, &e.dimsText, &e.dimsSalt)
+			&e.SubjectTotal, &e.RequestID, &e.BatchID, &e.RefSeq, &e.PlanVersionID, &e.OverrideSetID, &e.LimitsUsed,
+			&e.LimitsHeld, &e.SubjectDigest, &e.DimsDigest, &hash, &e.subjectText, &e.subjectSalt, &e.dimsText, &e.dimsSalt)
 		copy(e.Hash[:], hash)
 		return e, err
 	})
@@ -76,7 +76,7 @@ func storedEntries(ctx context.Context, db Querier, a *Account, after *Entry) ([
 
 // index: account_tenant_unique. lock: none.
 const verifyAccountSQL = `
-select a.tenant_id, a.tenant, a.seq, a.last_at, a.head_hash, a.subject_seq
+select a.tenant_id, a.tenant, a.seq, a.last_at, a.head_hash, a.subject_seq, a.open_holds
 from quotad.account a
 where a.tenant = $1`
 
@@ -88,7 +88,7 @@ func storedAccount(ctx context.Context, db Querier, tenant string) (*Account, er
 	a, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (Account, error) {
 		var a Account
 		var hash []byte
-		err := row.Scan(&a.TenantID, &a.Tenant, &a.Seq, &a.LastAt, &hash, &a.SubjectSeq)
+		err := row.Scan(&a.TenantID, &a.Tenant, &a.Seq, &a.LastAt, &hash, &a.SubjectSeq, &a.OpenHolds)
 		copy(a.HeadHash[:], hash)
 		return a, err
 	})
@@ -103,7 +103,7 @@ func storedAccount(ctx context.Context, db Querier, tenant string) (*Account, er
 
 // index: meter_total_pkey. lock: none.
 const verifyTotalsSQL = `
-select coalesce(m.meter, ''), t.subject_id, t.units, t.held, t.calls, t.last_at
+select coalesce(m.meter, ''), t.subject_id, t.units, t.returned, t.held, t.calls, t.last_at
 from quotad.meter_total t
 left join quotad.meter m on m.meter_id = t.meter_id
 where t.tenant_id = $1
@@ -122,8 +122,9 @@ func storedTotals(ctx context.Context, db Querier, tenantID int64, got func(tota
 	}
 	var key totalKey
 	var t Total
-	_, err = pgx.ForEachRow(rows, []any{&key.meter, &key.subjectID, &t.Units, &t.Held, &t.Calls, &t.LastAt}, func() error {
-		got(key, Total{Units: t.Units, Held: t.Held, Calls: t.Calls, LastAt: t.LastAt.UTC()})
+	_, err = pgx.ForEachRow(rows, []any{&key.meter, &key.subjectID, &t.Units, &t.Returned, &t.Held, &t.Calls, &t.LastAt}, func() error {
+		t.LastAt = t.LastAt.UTC()
+		got(key, t)
 		return nil
 	})
 	if err != nil {

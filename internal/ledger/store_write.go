@@ -55,9 +55,9 @@ func QueueWrite(b *pgx.Batch, w *Write) {
 // index: account_pkey. lock: held already; no indexed column changes, so updates stay HOT.
 const updateAccountsSQL = `
 update quotad.account a
-set seq = u.seq, last_at = u.last_at, head_hash = u.head_hash, subject_seq = u.subject_seq
-from unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::bytea[], $5::bigint[])
-  as u(tenant_id, seq, last_at, head_hash, subject_seq)
+set seq = u.seq, last_at = u.last_at, head_hash = u.head_hash, subject_seq = u.subject_seq, open_holds = u.open_holds
+from unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::bytea[], $5::bigint[], $6::integer[])
+  as u(tenant_id, seq, last_at, head_hash, subject_seq, open_holds)
 where a.tenant_id = u.tenant_id`
 
 func queueAccounts(b *pgx.Batch, accounts []Account) {
@@ -66,12 +66,13 @@ func queueAccounts(b *pgx.Batch, accounts []Account) {
 	}
 	ids, seqs := make([]int64, len(accounts)), make([]int64, len(accounts))
 	lastAts, hashes := make([]time.Time, len(accounts)), make([][]byte, len(accounts))
-	subjectSeqs := make([]int64, len(accounts))
+	subjectSeqs, openHolds := make([]int64, len(accounts)), make([]int32, len(accounts))
 	for i := range accounts {
 		a := &accounts[i]
-		ids[i], seqs[i], lastAts[i], hashes[i], subjectSeqs[i] = a.TenantID, a.Seq, a.LastAt, a.HeadHash[:], a.SubjectSeq
+		ids[i], seqs[i], lastAts[i], hashes[i] = a.TenantID, a.Seq, a.LastAt, a.HeadHash[:]
+		subjectSeqs[i], openHolds[i] = a.SubjectSeq, a.OpenHolds
 	}
-	b.Queue(updateAccountsSQL, ids, seqs, lastAts, hashes, subjectSeqs)
+	b.Queue(updateAccountsSQL, ids, seqs, lastAts, hashes, subjectSeqs, openHolds)
 }
 
 // index: subject_pkey, subject_unique. lock: new rows only.
@@ -95,42 +96,42 @@ func queueSubjects(b *pgx.Batch, subjects []NewSubject) {
 
 // index: meter_total_pkey. lock: rows of accounts that are locked; updates stay HOT.
 const upsertTotalsSQL = `
-insert into quotad.meter_total as t (tenant_id, meter_id, subject_id, units, held, calls, last_at)
-select u.tenant_id, u.meter_id, u.subject_id, u.units, u.held, u.calls, u.last_at
-from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[])
-  as u(tenant_id, meter_id, subject_id, units, held, calls, last_at)
+insert into quotad.meter_total as t (tenant_id, meter_id, subject_id, units, returned, held, calls, last_at)
+select u.tenant_id, u.meter_id, u.subject_id, u.units, u.returned, u.held, u.calls, u.last_at
+from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::timestamptz[])
+  as u(tenant_id, meter_id, subject_id, units, returned, held, calls, last_at)
 on conflict (tenant_id, meter_id, subject_id) do update
-set units = excluded.units, held = excluded.held, calls = excluded.calls, last_at = excluded.last_at`
+set units = excluded.units, returned = excluded.returned, held = excluded.held, calls = excluded.calls, last_at = excluded.last_at`
 
 func queueTotals(b *pgx.Batch, totals []TotalRow) {
 	if len(totals) == 0 {
 		return
 	}
 	tenantIDs, meterIDs, subjectIDs := make([]int64, len(totals)), make([]int32, len(totals)), make([]int64, len(totals))
-	units, held, calls := make([]int64, len(totals)), make([]int64, len(totals)), make([]int64, len(totals))
-	lastAts := make([]time.Time, len(totals))
+	units, returned := make([]int64, len(totals)), make([]int64, len(totals))
+	held, calls, lastAts := make([]int64, len(totals)), make([]int64, len(totals)), make([]time.Time, len(totals))
 	for i, t := range totals {
 		tenantIDs[i], meterIDs[i], subjectIDs[i] = t.TenantID, t.MeterID, t.SubjectID
-		units[i], held[i], calls[i], lastAts[i] = t.Units, t.Held, t.Calls, t.LastAt
+		units[i], returned[i], held[i], calls[i], lastAts[i] = t.Units, t.Returned, t.Held, t.Calls, t.LastAt
 	}
-	b.Queue(upsertTotalsSQL, tenantIDs, meterIDs, subjectIDs, units, held, calls, lastAts)
+	b.Queue(upsertTotalsSQL, tenantIDs, meterIDs, subjectIDs, units, returned, held, calls, lastAts)
 }
 
 // index: entry_pkey, entry_window, entry_subject_window. lock: new rows only. An
-// array per row cannot be unnested, so limits_used travels as text.
+// array per row cannot be unnested, so those of limits travel as text.
 const insertEntriesSQL = `
 insert into quotad.entry (
   tenant_id, seq, at, effective_at, kind, meter_id, subject_id, units, held, total, subject_total,
-  request_id, batch_id, ref_seq, plan_version_id, limits_used, dims_digest, hash)
+  request_id, batch_id, ref_seq, plan_version_id, override_set_id, limits_used, limits_held, dims_digest, hash)
 select u.tenant_id, u.seq, u.at, u.effective_at, u.kind, u.meter_id, u.subject_id, u.units, u.held, u.total,
-       u.subject_total, u.request_id, $16::uuid, u.ref_seq, u.plan_version_id, u.limits_used::bigint[],
-       u.dims_digest, u.hash
+       u.subject_total, u.request_id, $16::uuid, u.ref_seq, u.plan_version_id, u.override_set_id, u.limits_used::bigint[],
+       u.limits_held::bigint[], u.dims_digest, u.hash
 from unnest(
   $1::bigint[], $2::bigint[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::integer[], $7::bigint[],
   $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::uuid[], $13::bigint[], $14::bigint[],
-  $15::text[], $17::bytea[], $18::bytea[])
+  $15::text[], $17::bytea[], $18::bytea[], $19::bigint[], $20::text[])
   as u(tenant_id, seq, at, effective_at, kind, meter_id, subject_id, units, held, total, subject_total,
-       request_id, ref_seq, plan_version_id, limits_used, dims_digest, hash)`
+       request_id, ref_seq, plan_version_id, limits_used, dims_digest, hash, override_set_id, limits_held)`
 
 func queueEntries(b *pgx.Batch, postings []Posting) {
 	if len(postings) == 0 {
@@ -141,17 +142,22 @@ func queueEntries(b *pgx.Batch, postings []Posting) {
 	ats, effectiveAts, kinds := make([]time.Time, n), make([]time.Time, n), make([]string, n)
 	units, held, totals, subjectTotals := make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
 	requestIDs, refSeqs, versions := make([]uuid.UUID, n), make([]int64, n), make([]int64, n)
-	limitsUsed, dimsDigests, hashes := make([]string, n), make([][]byte, n), make([][]byte, n)
+	overrideSets, limitsUsed, limitsHeld := make([]int64, n), make([]string, n), make([]*string, n)
+	dimsDigests, hashes := make([][]byte, n), make([][]byte, n)
 	for i := range postings {
 		p := &postings[i]
 		tenantIDs[i], seqs[i], meterIDs[i], subjectIDs[i] = p.TenantID, p.Seq, p.MeterID, p.SubjectID
 		ats[i], effectiveAts[i], kinds[i] = p.At, p.EffectiveAt, string(p.Kind)
 		units[i], held[i], totals[i], subjectTotals[i] = p.Units, p.Held, p.Total, p.SubjectTotal
 		requestIDs[i], refSeqs[i], versions[i] = p.RequestID, p.RefSeq, p.PlanVersionID
-		limitsUsed[i], dimsDigests[i], hashes[i] = arrayLiteral(p.LimitsUsed), p.DimsDigest, p.Hash[:]
+		overrideSets[i], limitsUsed[i], dimsDigests[i], hashes[i] = p.OverrideSetID, arrayLiteral(p.LimitsUsed), p.DimsDigest, p.Hash[:]
+		if p.LimitsHeld != nil {
+			held := arrayLiteral(p.LimitsHeld)
+			limitsHeld[i] = &held
+		}
 	}
 	b.Queue(insertEntriesSQL, tenantIDs, seqs, ats, effectiveAts, kinds, meterIDs, subjectIDs, units, held, totals,
-		subjectTotals, requestIDs, refSeqs, versions, limitsUsed, postings[0].BatchID, dimsDigests, hashes)
+		subjectTotals, requestIDs, refSeqs, versions, limitsUsed, postings[0].BatchID, dimsDigests, hashes, overrideSets, limitsHeld)
 }
 
 func arrayLiteral(values []int64) string {

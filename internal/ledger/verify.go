@@ -28,9 +28,10 @@ func (f Finding) String() string {
 
 // A Verification is what verifying one tenant found.
 type Verification struct {
-	TenantID int64
-	Entries  int64
-	Findings []Finding // none when everything follows; the first bad entry first
+	TenantID  int64
+	Entries   int64
+	OpenHolds int32     // as the account says
+	Findings  []Finding // none when everything follows; the first bad entry first
 }
 
 // Checks are what verifying a tenant takes from those who know its plans.
@@ -75,7 +76,7 @@ func VerifyTenant(ctx context.Context, db Querier, tenant string, checks Checks)
 			}
 		}
 	}
-	result := Verification{TenantID: account.TenantID, Entries: v.entries}
+	result := Verification{TenantID: account.TenantID, Entries: v.entries, OpenHolds: account.OpenHolds}
 	if v.broken != nil {
 		// What the counters should say is not known behind a broken entry.
 		result.Findings = []Finding{*v.broken}
@@ -185,9 +186,13 @@ func (v *verifier) add(key totalKey, e *Entry) int64 {
 	if !seen {
 		t.LastAt = epoch()
 	}
-	t.Units += e.Units
+	if e.IsCorrection() {
+		t.Returned -= e.Units
+	} else {
+		t.Units += e.Units
+	}
 	t.Held += e.Held
-	if e.Kind == KindConsume {
+	if e.Kind.Uses() {
 		t.Calls++
 	}
 	if e.Units > 0 {
@@ -223,9 +228,9 @@ func (v *verifier) counter(key totalKey, have Total) {
 	}
 	if have != want {
 		v.findings = append(v.findings, *v.finding(0,
-			"%s says units %d, held %d, calls %d, last_at %s; the entries say %d, %d, %d, %s", key,
-			have.Units, have.Held, have.Calls, have.LastAt.Format(instantFormat),
-			want.Units, want.Held, want.Calls, want.LastAt.Format(instantFormat)))
+			"%s says units %d, returned %d, held %d, calls %d, last_at %s; the entries say %d, %d, %d, %d, %s", key,
+			have.Units, have.Returned, have.Held, have.Calls, have.LastAt.Format(instantFormat),
+			want.Units, want.Returned, want.Held, want.Calls, want.LastAt.Format(instantFormat)))
 	}
 }
 

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,7 +44,27 @@ func (w *world) drawHistory(t *testing.T, rt *rapid.T, tenant string) *journal {
 		})
 	}
 	j.write(t, drafts...)
+	j.drawCorrections(t, rt)
 	return j
+}
+
+// drawCorrections gives back some of what was used.
+func (j *journal) drawCorrections(t *testing.T, rt *rapid.T) {
+	left := make(map[int64]int64)
+	at := j.account.LastAt
+	for range rapid.IntRange(0, 4).Draw(rt, "corrections") {
+		p := rapid.SampledFrom(j.postings).Draw(rt, "corrected")
+		if _, begun := left[p.Seq]; !begun {
+			left[p.Seq] = p.Units
+		}
+		if left[p.Seq] <= 0 || p.Units <= 0 {
+			continue
+		}
+		units := rapid.Int64Range(1, left[p.Seq]).Draw(rt, "given back")
+		left[p.Seq] -= units
+		at = at.Add(rapid.SampledFrom([]time.Duration{0, time.Microsecond, time.Hour}).Draw(rt, "later"))
+		j.write(t, draft{at: at, meter: p.Meter, subject: p.Subject, units: -units, of: p.Seq})
+	}
 }
 
 // drawBorder draws an instant at, just before or just after one that matters.
@@ -114,9 +135,12 @@ func (j *journal) edge(meter, subject string, start, now time.Time) (edge Edge) 
 		switch {
 		case !counted(e, meter, subject):
 		case e.At.Before(start):
-			before += e.Units
+			before += max(0, e.Units)
 		case !e.At.After(now):
 			edge.Found = true
+			if !e.EffectiveAt.Before(start) {
+				edge.Returned -= min(0, e.Units)
+			}
 		}
 	}
 	if edge.Found {
@@ -150,17 +174,12 @@ func TestCrossingsEqualAScanOfEveryEntry(t *testing.T) {
 		for range 10 {
 			j := rapid.SampledFrom(journals).Draw(rt, "tenant")
 			meter, subject := rapid.SampledFrom([]string{"calls", "tokens"}).Draw(rt, "meter"), j.drawSubject(rt)
-			lo, hi := j.drawBorder(rt, "lo"), j.drawBorder(rt, "hi")
-			least, most := j.totalAt(meter, subject, lo), j.totalAt(meter, subject, hi)
-			if !lo.Before(hi) || least >= most {
+			q := j.drawCrossing(rt, meter, subject)
+			answer, known := j.crossing(meter, subject, q)
+			if !known {
 				continue // not a question: it is reached before lo, or not until hi
 			}
-			target := rapid.OneOf(rapid.Int64Range(least+1, most), rapid.SampledFrom([]int64{least + 1, most})).Draw(rt, "target")
-			queries = append(queries, CrossingQuery{
-				TenantID: j.account.TenantID, MeterID: w.meters[meter], SubjectID: j.subjects[subject].SubjectID,
-				LoMicros: lo.UnixMicro(), HiMicros: hi.UnixMicro(), Target: target,
-			})
-			want = append(want, j.crossing(meter, subject, target))
+			queries, want = append(queries, q), append(want, answer)
 		}
 		got := make([]int64, len(queries))
 		send(t, w.session, func(b *pgx.Batch) {
@@ -172,29 +191,66 @@ func TestCrossingsEqualAScanOfEveryEntry(t *testing.T) {
 	})
 }
 
-// totalAt is the running total after every entry up to an instant.
-func (j *journal) totalAt(meter, subject string, at time.Time) (total int64) {
-	for i := range j.postings {
-		if e := &j.postings[i].Entry; counted(e, meter, subject) && !e.At.After(at) {
-			total += e.Units
-		}
+// drawCrossing draws a question about a span of the journal.
+func (j *journal) drawCrossing(t *rapid.T, meter, subject string) CrossingQuery {
+	q := CrossingQuery{
+		TenantID: j.account.TenantID, MeterID: j.world.meters[meter], SubjectID: j.subjects[subject].SubjectID,
+		LoMicros: j.drawBorder(t, "lo").UnixMicro(), HiMicros: j.drawBorder(t, "hi").UnixMicro(),
+		NowMicros: j.account.LastAt.UnixMicro(), Seq: rapid.Int64Range(1, j.account.Seq).Draw(t, "seq"),
+		Target: rapid.SampledFrom([]int64{1, 2, 3, 5, 6, 8, 1000, 1001}).Draw(t, "target"),
 	}
-	return total
+	for range rapid.IntRange(0, 2).Draw(t, "terms") {
+		q.Terms = append(q.Terms, Term{
+			AtMicros: j.drawBorder(t, "term until").UnixMicro(), Units: rapid.Int64Range(1, 3).Draw(t, "term"),
+		})
+	}
+	q.Base = j.left(meter, subject, q, q.LoMicros)
+	return q
 }
 
-// crossing is the instant of the first entry with which target is reached.
-func (j *journal) crossing(meter, subject string, target int64) int64 {
-	var total int64
+// left is the left side of what q compares, at x.
+func (j *journal) left(meter, subject string, q CrossingQuery, x int64) (units int64) {
 	for i := range j.postings {
 		e := &j.postings[i].Entry
-		if !counted(e, meter, subject) {
-			continue
-		}
-		if total += e.Units; total >= target {
-			return e.At.UnixMicro()
+		switch {
+		case !counted(e, meter, subject) || e.Seq > q.Seq:
+		case e.Units >= 0 && e.At.UnixMicro() <= x:
+			units += e.Units
+		case e.Units < 0 && e.EffectiveAt.UnixMicro() > x:
+			units -= e.Units
 		}
 	}
-	panic("asked for a total that is never reached")
+	return units
+}
+
+// crossing looks at every instant at which something changes.
+func (j *journal) crossing(meter, subject string, q CrossingQuery) (x int64, known bool) {
+	reached := func(x int64) bool {
+		target := q.Target
+		for _, term := range q.Terms {
+			if term.AtMicros > x {
+				target += term.Units
+			}
+		}
+		return j.left(meter, subject, q, x) >= target
+	}
+	if q.LoMicros >= q.HiMicros || reached(q.LoMicros) || !reached(q.HiMicros) {
+		return 0, false
+	}
+	instants := []int64{q.HiMicros}
+	for i := range j.postings {
+		instants = append(instants, j.postings[i].At.UnixMicro())
+	}
+	for _, term := range q.Terms {
+		instants = append(instants, term.AtMicros)
+	}
+	slices.Sort(instants)
+	for _, x := range instants {
+		if x > q.LoMicros && reached(x) {
+			return x, true
+		}
+	}
+	panic("reached at the end and nowhere")
 }
 
 // A span of one microsecond has one answer, and a longer one is halved some fifty times.
@@ -208,7 +264,8 @@ func TestCrossingsOfTheShortestAndTheLongestSpan(t *testing.T) {
 	var queries []CrossingQuery
 	for _, span := range [][2]int64{{at.UnixMicro() - 1, at.UnixMicro()}, {0, 253_402_300_799_999_999}} {
 		queries = append(queries, CrossingQuery{
-			TenantID: j.account.TenantID, MeterID: w.meters["calls"], LoMicros: span[0], HiMicros: span[1], Target: 3,
+			TenantID: j.account.TenantID, MeterID: w.meters["calls"], LoMicros: span[0], HiMicros: span[1],
+			NowMicros: at.UnixMicro(), Seq: 1, Target: 3,
 		})
 	}
 	send(t, w.session, func(b *pgx.Batch) {

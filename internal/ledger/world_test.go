@@ -128,6 +128,7 @@ type draft struct {
 	meter   string
 	subject string
 	units   int64
+	of      int64 // the entry that is given back from, or 0
 	dims    map[string]string
 	json    string // of dims
 }
@@ -178,6 +179,9 @@ func (j *journal) posting(write *Write, d draft) Posting {
 		},
 		TenantID: j.account.TenantID, MeterID: j.world.meters[d.meter],
 	}
+	if d.of != 0 {
+		p.Kind, p.RefSeq, p.EffectiveAt = KindReverse, d.of, j.postings[d.of-1].At
+	}
 	if d.dims != nil {
 		p.DimsSalt, p.DimsJSON = []byte("fedcba9876543210"), []byte(d.json)
 		p.DimsDigest = Digest(p.DimsSalt, p.DimsJSON)
@@ -194,8 +198,11 @@ func (j *journal) count(key totalKey, d draft) int64 {
 	if !known {
 		total.LastAt = epoch()
 	}
-	total.Units += d.units
-	total.Calls++
+	total.Units += max(0, d.units)
+	total.Returned += max(0, -d.units)
+	if d.of == 0 {
+		total.Calls++
+	}
 	if d.units > 0 {
 		total.LastAt = d.at
 	}

@@ -35,9 +35,10 @@ type Edge struct {
 type View struct {
 	NowMicros    int64
 	Total        int64   // running total of units now
-	Before       []int64 // running total just before each edge
+	Before       []int64 // running total just before each edge, and what was given back since of what came after it
 	LastAtMicros int64   // the newest entry that used units; 0 if none
 	State        State   // the level, as last written; its zero value means none yet
+	OpenHolds    int64   // open holds on the meter
 
 	// Crossing returns the instant of the first entry whose running total is at
 	// least total. Only sliding_log's FreeAt asks, for totals in its window.

@@ -28,6 +28,7 @@ type batch struct {
 	results   []result
 	write     ledger.Write
 	levels    []levelRow
+	holds     []holdRow
 	keys      []keyRow
 	elsewhere map[string][]*call
 }
@@ -46,14 +47,12 @@ type tenantWork struct {
 	keys    map[string]keptAnswer
 	subject map[string]*ledger.NewSubject // Salt nil for one that is stored already
 
-	crossings map[crossingWant]int64 // when running totals were reached, for waits
-}
+	holding   bool                // the account has, or is believed to have, open holds
+	holdsRead bool                // all open ones were asked for
+	holds     map[uuid.UUID]*hold // the open ones, and those that calls name; nil for none
+	originals map[int64]*original // the entries that reversals name; nil for none
 
-func (t *tenantWork) crossed(want crossingWant, atMicros int64) {
-	if t.crossings == nil {
-		t.crossings = make(map[crossingWant]int64)
-	}
-	t.crossings[want] = atMicros
+	crossings map[crossingWant]int64 // where windows have room, for waits
 }
 
 // result is what a call will be told once the batch has committed.
@@ -133,6 +132,10 @@ func (b *batch) decide() {
 			b.leave(t)
 			continue
 		}
+		if err := b.expireHolds(t); err != nil {
+			b.refuseAll(t, err)
+			continue
+		}
 		for _, standing := range []bool{false, true} {
 			for _, c := range t.calls {
 				if c.stand != standing {
@@ -186,14 +189,15 @@ func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
 		}
 		return verdict{decision: Decision{Allowed: true, Tenant: r.Tenant, Replayed: true, Encoded: kept.answer}}, nil
 	}
-	v, err := decide(t.book, r)
+	id, err := r.newID()
 	if err != nil {
+		return verdict{}, &Error{Code: CodeInternal, Err: err}
+	}
+	v, err := t.answer(r, id)
+	if err != nil || v.decision.Replayed {
 		return v, err
 	}
-	v.decision.RequestID, err = uuid.NewV7()
-	if err != nil {
-		return v, &Error{Code: CodeInternal, Err: err}
-	}
+	v.decision.RequestID = id
 	v.decision.DecidedAt = time.UnixMicro(t.book.nowMicros).UTC()
 	v.decision.ClockAt = time.UnixMicro(t.book.clockMicros).UTC()
 	if v.decision.Allowed && !r.DryRun {
@@ -204,49 +208,100 @@ func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
 	return v, nil
 }
 
+// answer answers a request by its kind.
+func (t *tenantWork) answer(r *Request, id uuid.UUID) (verdict, error) {
+	switch r.kind() {
+	case ledger.KindSettle, ledger.KindRelease, ledger.KindExtend:
+		return t.book.resolve(r, t.holds[r.Hold])
+	case ledger.KindReverse:
+		return t.book.reverse(r, t.originals[r.Seq])
+	case ledger.KindAdjust:
+		return t.book.adjust(r)
+	default:
+		return decide(t.book, r, id)
+	}
+}
+
+// expireHolds ends the open holds of t whose time is over, before anything relies on that,
+// so that the ledger explains what is decided then.
+func (b *batch) expireHolds(t *tenantWork) error {
+	if t.book == nil {
+		return nil
+	}
+	at := time.UnixMicro(t.book.nowMicros).UTC()
+	for _, h := range t.book.due() {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return &Error{Code: CodeInternal, Err: err}
+		}
+		lines := t.book.expire(h)
+		if _, err := b.enter(t, lines, id, at, saltedText{}); err != nil {
+			return &Error{Code: CodeInternal, Err: err}
+		}
+	}
+	return nil
+}
+
+// refuseAll gives every call of t the same error.
+func (b *batch) refuseAll(t *tenantWork, err error) {
+	for _, c := range t.calls {
+		b.results = append(b.results, result{call: c, work: t, err: err})
+	}
+}
+
 // commit writes what the decisions changed and commits. What denied calls still need to
 // read for their waits travels in the same round trip.
 func (b *batch) commit(ctx context.Context) error {
 	var queries pgx.Batch
-	b.queueCrossings(&queries)
 	ledger.QueueWrite(&queries, &b.write)
 	queueWriteLevels(&queries, b.levels)
+	queueWriteHolds(&queries, b.holds)
 	queueWriteKeys(&queries, b.keys)
+	b.queueCrossings(&queries) // behind the entries, some of which may be of the batch
 	return b.runner.session.Commit(ctx, &queries, b.runner.engine.config.commitTimeout)
 }
 
-// crossingWant is a question of a denied call's wait, by the total it is about.
+// crossingWant is a question of a denied call's wait. Many calls of a batch have the same.
 type crossingWant struct {
-	key    meterKey
-	target int64
+	limit    limitKey
+	asked    int64
+	afterSeq int64
+}
+
+func (w *wait) want(afterSeq int64) crossingWant {
+	return crossingWant{limitKey{w.forecast.limit, w.subject}, w.asked, afterSeq}
 }
 
 // queueCrossings queues the questions of all waits; the answers are settled into the
 // decisions when they arrive.
 func (b *batch) queueCrossings(queries *pgx.Batch) {
+	for _, t := range b.tenants {
+		clear(t.crossings) // a lost commit asks again
+	}
 	var asked []ledger.CrossingQuery
 	var wants []crossingWant
 	var works []*tenantWork
 	for i := range b.results {
 		res := &b.results[i]
-		res.verdict.crossings(func(w *wait, target int64) {
-			meter := b.snapshot.Meter(w.key.meter)
-			query := ledger.CrossingQuery{
-				TenantID: res.work.facts.tenantID,
-				MeterID:  meter.ID,
-				LoMicros: w.view.NowMicros - w.limit.Window.DurationMicros,
-				HiMicros: w.view.NowMicros,
-				Target:   target,
+		res.verdict.crossings(func(w *wait) {
+			t, want := res.work, w.want(res.afterSeq)
+			if t.crossings == nil {
+				t.crossings = make(map[crossingWant]int64)
 			}
-			if w.key.subject != "" {
-				query.SubjectID = res.work.subject[w.key.subject].SubjectID
+			if _, known := t.crossings[want]; known {
+				return
 			}
-			asked, wants, works = append(asked, query), append(wants, crossingWant{w.key, target}), append(works, res.work)
+			t.crossings[want] = 0
+			q := w.crossing()
+			q.TenantID, q.Seq = t.facts.tenantID, res.afterSeq
+			q.MeterID = t.book.totals[meterKey{meter: w.forecast.limit.Meter}].meterID
+			if w.subject != "" {
+				q.SubjectID = t.subjectSeen(w.subject)
+			}
+			asked, wants, works = append(asked, q), append(wants, want), append(works, t)
 		})
 	}
-	ledger.QueueCrossings(queries, asked, func(i int, atMicros int64) {
-		works[i].crossed(wants[i], atMicros)
-	})
+	ledger.QueueCrossings(queries, asked, func(i int, atMicros int64) { works[i].crossings[wants[i]] = atMicros })
 }
 
 // instants returns when the batch writes, to the day: at what the clock says, and for
@@ -267,9 +322,7 @@ func (b *batch) deliver() {
 	for i := range b.results {
 		res := &b.results[i]
 		if res.err == nil && res.work != nil {
-			res.verdict.settleWaits(res.work.book, func(key meterKey, target int64) int64 {
-				return res.work.crossings[crossingWant{key, target}]
-			})
+			res.verdict.settleWaits(res.work.book, func(w *wait) int64 { return res.work.crossings[w.want(res.afterSeq)] })
 			b.noteDenial(res)
 		}
 		res.call.answer(res.verdict.decision, res.err)

@@ -6,57 +6,91 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/quotad/quotad/internal/ledger"
 )
 
-// post turns an allowed verdict into entries, one per charge, chained to the tenant's
-// head, and completes the decision with its receipt.
+// post enters an allowed verdict into the ledger, one entry per meter, and completes the
+// decision with its receipt.
 func (b *batch) post(t *tenantWork, r *Request, v *verdict) error {
-	subject, err := t.knownSubject(r.Subject)
-	if err != nil {
-		return err
-	}
 	dims, err := encodeDims(r.Dims)
 	if err != nil {
 		return err
 	}
-	at := v.decision.DecidedAt
+	v.decision.Receipt, err = b.enter(t, v.lines, v.decision.RequestID, v.decision.DecidedAt, dims)
+	if err != nil {
+		return err
+	}
+	if h := v.hold; h != nil {
+		if err := t.keepHold(h, r, v); err != nil {
+			return err
+		}
+	}
+	return b.keep(t, r, v)
+}
+
+// enter turns lines into entries that are chained to the tenant's head.
+func (b *batch) enter(t *tenantWork, lines []line, id uuid.UUID, at time.Time, dims saltedText) (*Receipt, error) {
 	receipt := &Receipt{FirstSeq: t.account.Seq + 1}
-	for _, c := range v.charges {
+	plan := t.book.rules.plan
+	for i := range lines {
+		l := &lines[i]
 		p := ledger.Posting{
 			Entry: ledger.Entry{
 				Tenant:        t.name,
 				Seq:           t.account.Seq + 1,
 				At:            at,
-				EffectiveAt:   at,
-				Kind:          ledger.KindConsume,
-				Meter:         c.meter.Name,
-				Subject:       r.Subject,
-				Units:         c.cost,
-				Total:         t.book.totals[meterKey{meter: c.meter.Name}].units,
-				RequestID:     v.decision.RequestID,
+				EffectiveAt:   time.UnixMicro(l.effectiveMicros).UTC(),
+				Kind:          l.kind,
+				Meter:         l.meter,
+				Subject:       l.subject,
+				Units:         l.units,
+				Held:          l.held,
+				Total:         l.total,
+				SubjectTotal:  l.subjectTotal,
+				RequestID:     id,
 				BatchID:       b.id,
-				PlanVersionID: t.book.rules.plan.VersionID,
-				SpecDigest:    t.book.rules.plan.SpecDigest,
-				LimitsUsed:    c.limitsUsed,
+				RefSeq:        l.refSeq,
+				PlanVersionID: plan.VersionID,
+				SpecDigest:    plan.SpecDigest,
+				LimitsUsed:    l.limitsUsed,
+				LimitsHeld:    l.limitsHeld,
 				DimsDigest:    dims.digest,
 			},
 			TenantID: t.facts.tenantID,
-			MeterID:  c.meter.ID,
+			MeterID:  l.meterID,
 			DimsSalt: dims.salt,
 			DimsJSON: dims.text,
 		}
+		subject, err := t.knownSubject(l.subject)
+		if err != nil {
+			return nil, err
+		}
 		if subject != nil {
 			p.SubjectID, p.SubjectDigest = subject.SubjectID, subject.Digest
-			p.SubjectTotal = t.book.totals[meterKey{meter: c.meter.Name, subject: r.Subject}].units
 		}
 		p.Hash = p.ChainHash(t.account.HeadHash)
 		t.account.Seq, t.account.HeadHash, t.account.LastAt = p.Seq, p.Hash, at
 		b.write.Postings = append(b.write.Postings, p)
 		receipt.Seq, receipt.Hash = p.Seq, p.Hash
 	}
-	v.decision.Receipt = receipt
-	return b.keep(t, r, v)
+	return receipt, nil
+}
+
+// keepHold gives a new hold its first entry, and one that is resolved the answer that
+// repeating it gets.
+func (t *tenantWork) keepHold(h *hold, r *Request, v *verdict) (err error) {
+	switch r.Kind {
+	case ledger.KindHold:
+		h.firstSeq = v.decision.Receipt.FirstSeq
+		t.holds[h.id] = h
+	case ledger.KindSettle, ledger.KindRelease:
+		if h.answer, err = v.decision.JSON(); err != nil {
+			return fmt.Errorf("encode the answer: %w", err)
+		}
+	}
+	return nil
 }
 
 // keep remembers the answer under the request's idempotency key.
@@ -67,6 +101,9 @@ func (b *batch) keep(t *tenantWork, r *Request, v *verdict) error {
 	answer, err := v.decision.JSON()
 	if err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
+	}
+	if r.grant != nil && r.Key == r.grant.Key {
+		answer = r.grant.Answer // what the caller got, and gets again
 	}
 	v.decision.Encoded = answer
 	kept := keptAnswer{requestHash: r.fingerprint(), answer: answer}
@@ -142,10 +179,10 @@ func (b *batch) collect(t *tenantWork) {
 		posted = true
 		b.write.Totals = append(b.write.Totals, ledger.TotalRow{
 			TenantID:  t.facts.tenantID,
-			MeterID:   b.snapshot.Meter(key.meter).ID,
+			MeterID:   have.meterID,
 			SubjectID: t.subjectID(key.subject),
 			Total: ledger.Total{
-				Units: have.units, Held: have.held, Calls: have.calls,
+				Units: have.units, Returned: have.returned, Held: have.held, Calls: have.calls,
 				LastAt: time.UnixMicro(have.lastAtMicros).UTC(),
 			},
 		})
@@ -153,7 +190,16 @@ func (b *batch) collect(t *tenantWork) {
 	if !posted {
 		return
 	}
+	t.account.OpenHolds = int32(len(t.book.holds))
+	if holding := t.account.OpenHolds > 0; holding != t.holding {
+		b.runner.engine.tenants.Set(t.name, known{t.facts, holding})
+	}
 	b.write.Accounts = append(b.write.Accounts, t.account)
+	for _, h := range t.holds {
+		if h != nil && h.changed {
+			b.holds = append(b.holds, holdRow{tenantID: t.facts.tenantID, subjectID: t.subjectID(h.subject), hold: h})
+		}
+	}
 	for _, s := range t.subject {
 		if s.Salt != nil {
 			b.write.Subjects = append(b.write.Subjects, *s)
@@ -174,4 +220,12 @@ func (t *tenantWork) subjectID(subject string) int64 {
 		return 0
 	}
 	return t.subject[subject].SubjectID
+}
+
+// subjectSeen returns the identity of a subject; -1 for one that has no entries.
+func (t *tenantWork) subjectSeen(subject string) int64 {
+	if known := t.subject[subject]; known != nil {
+		return known.SubjectID
+	}
+	return -1
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/quotad/quotad/internal/catalog"
@@ -15,8 +16,9 @@ import (
 
 // readRoundsMax bounds the read round trips of a batch. One is the rule. A second
 // follows when a tenant was not known, or what was known of it no longer holds, or a
-// window began since its start was predicted; a third when both met.
-const readRoundsMax = 4
+// window began since its start was predicted, or the meters that a call is about are
+// those of a hold or an entry that it names; a third and a fourth when several met.
+const readRoundsMax = 6
 
 // read locks the accounts and fills the books of the tenants that were locked.
 func (b *batch) read(ctx context.Context) error {
@@ -73,8 +75,8 @@ func (b *batch) predict() {
 		if !ok {
 			continue
 		}
-		t.exists, t.facts = true, known
-		if r, err := b.runner.rulesFor(b.snapshot, known); err == nil {
+		t.exists, t.facts, t.holding = true, known.facts, known.holding
+		if r, err := b.runner.rulesFor(b.snapshot, known.facts); err == nil {
 			t.book = newBook(r, b.snapshot)
 			t.book.nowMicros = now
 		}
@@ -98,6 +100,9 @@ type reads struct {
 	levelsFor  []*level
 	keys       []keyQuery
 	keysFor    []*tenantWork
+	holds      []holdQuery
+	originals  []originalQuery
+	originalOf []*tenantWork
 	unknown    []string
 	predicting bool
 }
@@ -120,7 +125,7 @@ func (b *batch) queueReads(queries *pgx.Batch, first bool) bool {
 			in.unknown = append(in.unknown, t.name)
 		}
 	}
-	if !first && len(in.totals)+len(in.edges)+len(in.levels)+len(in.keys)+len(in.unknown) == 0 {
+	if !first && len(in.totals)+len(in.edges)+len(in.levels)+len(in.keys)+len(in.holds)+len(in.originals)+len(in.unknown) == 0 {
 		return false
 	}
 	var at *time.Time
@@ -131,22 +136,51 @@ func (b *batch) queueReads(queries *pgx.Batch, first bool) bool {
 		func(c ledger.Clock) { b.clock = c },
 		func(i int, e ledger.Edge) {
 			if e.Found {
-				*in.edgesFor[i] = e.Before
+				*in.edgesFor[i] = e.Before + e.Returned
 			}
 		})
 	ledger.QueueTotals(queries, in.totals, func(i int, t ledger.Total, s ledger.SubjectRow) {
-		*in.totalsFor[i] = total{units: t.Units, held: t.Held, calls: t.Calls, readUnits: t.Units}
+		slot := in.totalsFor[i]
+		slot.units, slot.returned, slot.held, slot.calls = t.Units, t.Returned, t.Held, t.Calls
 		if !t.LastAt.IsZero() {
-			in.totalsFor[i].lastAtMicros = max(0, t.LastAt.UnixMicro())
+			slot.lastAtMicros = max(0, t.LastAt.UnixMicro())
 		}
 		in.subjects[i].found(s)
 	})
 	queueLevels(queries, in.levels, func(i int, v level) { *in.levelsFor[i] = v })
 	queueKeys(queries, in.keys, func(i int, kept keptAnswer) { in.keysFor[i].keys[in.keys[i].key] = kept })
+	queueHolds(queries, in.holds, b.foundHold)
+	queueOriginals(queries, in.originals, func(i int, o original, s ledger.SubjectRow) {
+		in.originalOf[i].originals[o.seq] = &o
+		subjectSlot{in.originalOf[i], o.subject}.found(s)
+	})
 	if len(in.unknown) > 0 {
 		ledger.QueueExisting(queries, in.unknown, func(name string) { b.byName[name].exists = true })
 	}
 	return true
+}
+
+// foundHold notes a hold, which may come twice: as one that is open and as one that is
+// named.
+func (b *batch) foundHold(h storedHold) {
+	t := b.byID(h.tenantID)
+	if t == nil || t.holds[h.id] != nil {
+		return
+	}
+	t.holds[h.id] = &h.hold
+	if h.state == HoldOpen {
+		t.book.holds = append(t.book.holds, &h.hold)
+	}
+	subjectSlot{t, h.subject}.found(ledger.SubjectRow{ID: h.subjectID, Digest: h.subjectDigest})
+}
+
+// byID returns the work on a tenant whose number is known, or nil.
+func (b *batch) byID(tenantID int64) *tenantWork {
+	i := slices.IndexFunc(b.tenants, func(t *tenantWork) bool { return t.facts.tenantID == tenantID && t.book != nil })
+	if i < 0 {
+		return nil
+	}
+	return b.tenants[i]
 }
 
 // found notes what the ledger knows of a subject.
@@ -162,6 +196,8 @@ func (b *batch) want(in *reads, t *tenantWork) {
 		t.keys = make(map[string]keptAnswer)
 		t.subject = make(map[string]*ledger.NewSubject)
 		t.asked = make(map[limitKey][]int64)
+		t.holds = make(map[uuid.UUID]*hold)
+		t.originals = make(map[int64]*original)
 		for _, c := range t.calls {
 			if c.request.Key != "" && !c.request.DryRun {
 				in.keys = append(in.keys, keyQuery{t.facts.tenantID, c.request.Key})
@@ -169,32 +205,75 @@ func (b *batch) want(in *reads, t *tenantWork) {
 			}
 		}
 	}
-	for _, c := range t.calls {
-		if c.stand {
-			for meter := range t.book.rules.byMeter {
-				b.wantMeter(in, t, meter, c.request.Subject)
-			}
-			continue
+	if t.holding && !t.holdsRead {
+		t.holdsRead = true
+		in.holds = append(in.holds, holdQuery{tenantID: t.facts.tenantID})
+	}
+	if t.locked { // only then is it known what is over
+		for _, h := range t.book.due() {
+			in.wantHold(t, h)
 		}
-		for i := range c.request.Charges {
-			b.wantMeter(in, t, c.request.Charges[i].Meter, c.request.Subject)
+	}
+	for _, c := range t.calls {
+		b.wantCall(in, t, c)
+	}
+}
+
+// wantCall adds what one call reads.
+func (b *batch) wantCall(in *reads, t *tenantWork, c *call) {
+	r := &c.request
+	switch {
+	case c.stand:
+		for meter := range t.book.rules.byMeter {
+			b.wantMeter(in, t, meter, r.Subject)
+		}
+	case r.Hold != uuid.Nil:
+		h, asked := t.holds[r.Hold]
+		if !asked {
+			t.holds[r.Hold] = nil
+			in.holds = append(in.holds, holdQuery{t.facts.tenantID, r.Hold})
+		}
+		if h != nil {
+			in.wantHold(t, h)
+		}
+	case r.kind() == ledger.KindReverse:
+		o, asked := t.originals[r.Seq]
+		if !asked {
+			t.originals[r.Seq] = nil
+			in.originals = append(in.originals, originalQuery{t.facts.tenantID, r.Seq})
+			in.originalOf = append(in.originalOf, t)
+		}
+		if o != nil {
+			in.wantMeter(t, o.meter, o.meterID, o.subject)
+		}
+	default:
+		for i := range r.Charges {
+			b.wantMeter(in, t, r.Charges[i].Meter, r.Subject)
 		}
 	}
 }
 
-func (b *batch) wantMeter(in *reads, t *tenantWork, name, subject string) {
-	meter := b.snapshot.Meter(name)
-	if meter == nil {
-		return // the decision will say so
+func (in *reads) wantHold(t *tenantWork, h *hold) {
+	for i := range h.charges {
+		in.wantMeter(t, h.charges[i].meter, h.charges[i].meterID, h.subject)
 	}
+}
+
+func (b *batch) wantMeter(in *reads, t *tenantWork, name, subject string) {
+	if meter := b.snapshot.Meter(name); meter != nil { // else the decision will say so
+		in.wantMeter(t, name, meter.ID, subject)
+	}
+}
+
+func (in *reads) wantMeter(t *tenantWork, name string, meterID int32, subject string) {
 	book := t.book
 	needMeter := func(key meterKey) {
 		if _, have := book.totals[key]; have {
 			return
 		}
-		slot := &total{}
+		slot := &total{meterID: meterID}
 		book.totals[key] = slot
-		in.totals = append(in.totals, ledger.TotalQuery{TenantID: t.facts.tenantID, MeterID: meter.ID, Subject: key.subject})
+		in.totals = append(in.totals, ledger.TotalQuery{TenantID: t.facts.tenantID, MeterID: meterID, Subject: key.subject})
 		in.totalsFor = append(in.totalsFor, slot)
 		in.subjects = append(in.subjects, subjectSlot{t, key.subject})
 	}
@@ -208,7 +287,7 @@ func (b *batch) wantMeter(in *reads, t *tenantWork, name, subject string) {
 			}
 			return
 		}
-		in.wantEdges(t, key, meter)
+		in.wantEdges(t, key, meterID)
 	}
 	book.rules.needs(name, subject, needMeter, needLimit)
 }
@@ -219,7 +298,7 @@ const noEntry = -1
 // wantEdges adds the edges of a window unless they were read for these very instants. An
 // edge that slides with now is asked for relative to the database's clock as long as that
 // is only predicted.
-func (in *reads) wantEdges(t *tenantWork, key limitKey, meter *catalog.Meter) {
+func (in *reads) wantEdges(t *tenantWork, key limitKey, meterID int32) {
 	now := t.book.nowMicros
 	edges := key.limit.rule.Edges(now)
 	instants := make([]int64, len(edges))
@@ -237,7 +316,7 @@ func (in *reads) wantEdges(t *tenantWork, key limitKey, meter *catalog.Meter) {
 	t.book.before[key] = before
 	for i, e := range edges {
 		before[i] = noEntry
-		query := ledger.EdgeQuery{TenantID: t.facts.tenantID, MeterID: meter.ID, Subject: key.subject}
+		query := ledger.EdgeQuery{TenantID: t.facts.tenantID, MeterID: meterID, Subject: key.subject}
 		if e.Sliding && in.predicting {
 			query.Lookback = time.Duration(now-e.AtMicros) * time.Microsecond
 		} else {
@@ -266,12 +345,16 @@ func (b *batch) reconcile(ctx context.Context) error {
 		actual := factsOf(&t.account)
 		if t.book == nil || actual != t.facts || stale {
 			t.facts = actual
-			b.runner.engine.tenants.Set(t.name, actual)
+			b.runner.engine.tenants.Set(t.name, known{actual, t.account.OpenHolds > 0})
 			if err := b.restart(t); err != nil {
 				b.runner.engine.config.Log.Error("a tenant's plan cannot be compiled", "tenant", t.name, "error", err)
 				t.book = nil
 				continue
 			}
+		}
+		if t.holding != (t.account.OpenHolds > 0) {
+			t.holding = !t.holding
+			b.runner.engine.tenants.Set(t.name, known{actual, t.holding})
 		}
 		t.book.status = catalog.Status(t.account.Status)
 		t.book.clockMicros = b.clock.At.UnixMicro()
@@ -292,7 +375,7 @@ func (b *batch) restart(t *tenantWork) error {
 	}
 	fresh := newBook(r, b.snapshot)
 	if t.book != nil {
-		fresh.totals = t.book.totals
+		fresh.totals, fresh.holds = t.book.totals, t.book.holds
 	}
 	t.book = fresh
 	clear(t.asked)
@@ -309,7 +392,7 @@ func (b *batch) closeEdges() {
 		for key, before := range t.book.before {
 			for i := range before {
 				if before[i] == noEntry {
-					before[i] = t.book.totals[meterKey{meter: key.limit.Meter, subject: key.subject}].readUnits
+					before[i] = t.book.totals[meterKey{meter: key.limit.Meter, subject: key.subject}].units
 				}
 			}
 		}

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 // book is what decisions about one tenant at one instant read and change: the rules
@@ -15,8 +16,9 @@ type book struct {
 	nowMicros   int64 // the tenant's time: never runs backwards
 	clockMicros int64 // the real clock, from which waits are told
 	totals      map[meterKey]*total
-	before      map[limitKey][]int64 // running total just before each edge of a windowed limit
+	before      map[limitKey][]int64 // as [View.Before], of a windowed limit
 	levels      map[limitKey]*level
+	holds       []*hold // the open ones
 }
 
 // meterKey names a running total; subject "" is the whole tenant.
@@ -33,11 +35,12 @@ type limitKey struct {
 
 // total is the newest running total of a meter.
 type total struct {
-	units        int64
+	meterID      int32
+	units        int64 // without what was given back
+	returned     int64 // what was given back
 	held         int64
 	calls        int64
 	lastAtMicros int64 // the newest entry that used units; 0 if none
-	readUnits    int64 // units as read, before this batch's own entries
 	changed      bool
 }
 
@@ -65,14 +68,20 @@ func (v *level) stateFor(l *limit, plan string) State {
 	return v.State
 }
 
-// spend takes cost units at an instant under l of plan, and reports whether it did. A
-// shadow level that would have denied stays as it is, as if it had.
-func (v *level) spend(l *limit, plan string, nowMicros, held, cost int64) bool {
-	view := View{NowMicros: nowMicros, State: v.stateFor(l, plan)}
-	if cost == 0 || l.Mode == catalog.ModeShadow && !l.admits(l.rule.Used(view), held, cost) {
+// spend takes what an entry of a kind used at an instant under l of plan, and reports
+// whether it did. A shadow level that would have denied stays as it is, as if it had. What
+// is recorded and was not decided cannot be denied; a leaky bucket, which hands out
+// departures, has nothing to do with it.
+func (v *level) spend(l *limit, plan string, kind ledger.Kind, nowMicros, held, units int64) bool {
+	decided := kind == ledger.KindConsume
+	if units == 0 || !decided && l.Algorithm == catalog.LeakyBucket {
 		return false
 	}
-	*v = level{State: l.rule.Take(view, cost), algorithm: l.Algorithm, plan: plan, since: l.Since}
+	view := View{NowMicros: nowMicros, State: v.stateFor(l, plan)}
+	if decided && l.Mode == catalog.ModeShadow && !l.admits(l.rule.Used(view), held, units) {
+		return false
+	}
+	*v = level{State: l.rule.Take(view, units), algorithm: l.Algorithm, plan: plan, since: l.Since}
 	return true
 }
 
@@ -95,7 +104,7 @@ func (r *rules) needs(meter, subject string, needMeter func(meterKey), needLimit
 		needMeter(meterKey{meter: meter, subject: subject})
 	}
 	for _, l := range r.byMeter[meter] {
-		if l.Scope == catalog.ScopeSubject && subject == "" {
+		if !l.counts(subject) || l.Algorithm == catalog.Concurrency {
 			continue
 		}
 		needLimit(limitKey{limit: l, subject: l.subjectOf(subject)})
@@ -107,43 +116,127 @@ func (b *book) view(l *limit, subject string) View {
 	key := limitKey{limit: l, subject: l.subjectOf(subject)}
 	t := b.totals[meterKey{meter: l.Meter, subject: key.subject}]
 	v := View{NowMicros: b.nowMicros, Total: t.units, LastAtMicros: t.lastAtMicros}
-	if l.Algorithm.KeepsLevel() {
+	switch {
+	case l.Algorithm == catalog.Concurrency:
+		v.OpenHolds = b.openHolds(l, subject)
+	case l.Algorithm.KeepsLevel():
 		v.State = b.levels[key].stateFor(l, b.rules.plan.Name)
-	} else {
+	default:
 		v.Before = b.before[key]
 	}
 	return v
 }
 
-// held is what is set aside on the limit's meter.
+// held is what is set aside of the limit. To one of concurrency an open hold is one that
+// is used.
 func (b *book) held(l *limit, subject string) int64 {
+	if !l.Algorithm.CountsHolds() || l.Algorithm == catalog.Concurrency {
+		return 0
+	}
 	return b.totals[meterKey{meter: l.Meter, subject: l.subjectOf(subject)}].held
 }
 
-// take records that cost units of meter were consumed now: in the totals, and in the
-// level of every limit that keeps one.
-func (b *book) take(meter, subject string, cost int64) {
-	for _, l := range b.rules.byMeter[meter] {
-		if !l.Algorithm.KeepsLevel() {
+// room is how many units the running total of a meter can still take.
+func (b *book) room(meter string) int64 {
+	return catalog.UnitsMax - b.totals[meterKey{meter: meter}].units
+}
+
+// standing is what each limit on a meter has used, and what is held of it; held is nil
+// where nothing is. A limit that counts per subject has nothing of a request without one.
+func (b *book) standing(meter, subject string) (used, held []int64) {
+	limits := b.rules.byMeter[meter]
+	used = make([]int64, len(limits))
+	for i, l := range limits {
+		if !l.counts(subject) {
 			continue
 		}
-		kept := b.levels[limitKey{limit: l, subject: l.subjectOf(subject)}]
-		if kept.spend(l, b.rules.plan.Name, b.nowMicros, b.held(l, subject), cost) {
+		used[i] = l.rule.Used(b.view(l, subject))
+		if units := b.held(l, subject); units != 0 {
+			if held == nil {
+				held = make([]int64, len(limits))
+			}
+			held[i] = units
+		}
+	}
+	return used, held
+}
+
+// A line is what will be one entry: a change of one meter.
+type line struct {
+	kind            ledger.Kind
+	meter           string
+	meterID         int32
+	subject         string
+	units           int64
+	held            int64
+	refSeq          int64 // the entry it answers; 0 for none
+	effectiveMicros int64
+
+	// What enter finds and makes.
+	limitsUsed, limitsHeld []int64 // before it
+	total, subjectTotal    int64   // behind it
+}
+
+// enter makes a change: in the totals, in the level of every limit that keeps one, and,
+// where units are given back, in the windows that hold what used them.
+func (b *book) enter(e *line) {
+	if e.limitsUsed == nil {
+		e.limitsUsed, e.limitsHeld = b.standing(e.meter, e.subject)
+	}
+	for _, l := range b.rules.byMeter[e.meter] {
+		if !l.counts(e.subject) || l.Algorithm == catalog.Concurrency {
+			continue
+		}
+		key := limitKey{limit: l, subject: l.subjectOf(e.subject)}
+		if !l.Algorithm.KeepsLevel() {
+			b.giveBack(key, e)
+			continue
+		}
+		kept := b.levels[key]
+		if kept.spend(l, b.rules.plan.Name, e.kind, b.nowMicros, b.held(l, e.subject), e.units) {
 			kept.changed = true
 		}
 	}
-	b.count(meterKey{meter: meter}, cost)
-	if subject != "" {
-		b.count(meterKey{meter: meter, subject: subject}, cost)
+	e.total = b.count(meterKey{meter: e.meter}, e)
+	if e.subject != "" {
+		e.subjectTotal = b.count(meterKey{meter: e.meter, subject: e.subject}, e)
 	}
 }
 
-func (b *book) count(key meterKey, cost int64) {
+// giveBack lets the units that e gives back count from the instant they were used.
+func (b *book) giveBack(key limitKey, e *line) {
+	if e.units >= 0 {
+		return
+	}
+	before := b.before[key]
+	for i, edge := range key.limit.rule.Edges(b.nowMicros) {
+		if edge.AtMicros <= e.effectiveMicros {
+			before[i] -= e.units
+		}
+	}
+}
+
+// count adds e to a total and returns its units.
+func (b *book) count(key meterKey, e *line) int64 {
 	t := b.totals[key]
-	t.units += cost
-	t.calls++
-	t.changed = true
-	if cost > 0 {
+	if e.units > 0 {
 		t.lastAtMicros = b.nowMicros
+	}
+	t.units += max(0, e.units)
+	t.returned += max(0, -e.units)
+	t.held += e.held
+	if e.kind.Uses() {
+		t.calls++
+	}
+	t.changed = true
+	return t.units
+}
+
+// enterAll enters the lines of an allowed request and tells how its limits then stand.
+func (b *book) enterAll(v *verdict, r *Request) {
+	if v.decision.Allowed && !r.DryRun {
+		for i := range v.lines {
+			b.enter(&v.lines[i])
+		}
 	}
 }

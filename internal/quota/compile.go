@@ -24,6 +24,8 @@ func newAlgorithm(l catalog.Limit, cal *calendar.Calendar) Algorithm {
 		return newGCRA(l)
 	case catalog.LeakyBucket:
 		return newLeakyBucket(l)
+	case catalog.Concurrency:
+		return concurrencyLimit{}
 	}
 	panic(fmt.Sprintf("quota: limit %q has the unknown algorithm %q", l.Name, l.Algorithm))
 }

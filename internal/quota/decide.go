@@ -3,53 +3,50 @@ package quota
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 // verdict is a decision and what its writer and its waits need.
 type verdict struct {
 	decision Decision
-	charges  []charge // what an allowed request consumed, one per meter
+	charges  []charge // what a request to spend asks for, one per meter
+	asked    []asked  // the limits of decision.Limits
+	lines    []line   // what is entered if it is allowed
+	hold     *hold    // that it makes or changes
 	waits    []wait   // what a denied request waits for
 }
 
 // charge is the summed cost of a request on one meter.
 type charge struct {
-	meter      *catalog.Meter
-	cost       int64
-	path       string
-	limitsUsed []int64 // what each limit of the rules on the meter had used before
+	meter *catalog.Meter
+	cost  int64
+	path  string
 }
 
-// wait is a violated limit as it stood, and what it must come down to.
-type wait struct {
-	limit  *limit
-	key    meterKey
-	view   View
-	target int64
-	result int // index in Decision.Limits
-	read   int64
+// asked is a limit that an answer reports, and the cost it is about.
+type asked struct {
+	limit *limit
+	cost  int64
 }
 
-// decide answers r and, if it is allowed and no dry run, takes it from the book. The
-// book must hold everything that rules.needs names for the request's meters. An error
-// is an *[Error] about the request; the book is then unchanged, as it is when the
-// request is denied.
-func decide(b *book, r *Request) (verdict, error) {
+// decide answers a request to consume or to hold and, if it is allowed and no dry run,
+// takes it from the book; id names the request, and the hold that it makes. The book must hold everything that rules.needs names for the
+// request's meters. An error is an *[Error] about the request; the book is then
+// unchanged, as it is when the request is denied.
+func decide(b *book, r *Request, id uuid.UUID) (verdict, error) {
 	charges, err := b.chargesOf(r)
 	if err != nil {
 		return verdict{}, err
 	}
-	v := verdict{decision: Decision{
-		Allowed: true,
-		Tenant:  r.Tenant,
-		Subject: r.Subject,
-		DryRun:  r.DryRun,
-		Charges: make([]ChargeResult, len(charges)),
-		Limits:  make([]LimitResult, 0, len(b.rules.plan.Limits)),
-	}}
+	v := recorded(r, r.Subject)
+	v.decision.Charges = make([]ChargeResult, len(charges))
+	v.decision.Limits = make([]LimitResult, 0, len(b.rules.plan.Limits))
 	if b.status != catalog.StatusActive {
 		v.deny(ReasonTenantSuspended)
 	}
@@ -59,21 +56,57 @@ func decide(b *book, r *Request) (verdict, error) {
 			v.deny(ReasonMeterNotInPlan)
 		}
 	}
-	for i := range charges {
-		v.ask(b, &charges[i], r.Subject)
-	}
 	v.charges = charges
+	for i := range charges {
+		v.ask(b, &charges[i], r)
+	}
+	if r.Kind == ledger.KindHold && len(b.holds) >= HoldsOpenMax {
+		v.deny(ReasonTooManyHolds)
+		v.waits = append(v.waits, wait{holdsFull: true, freeMicros: b.firstFree()})
+	}
 	if v.decision.Allowed {
-		if err := b.checkTotals(charges); err != nil {
+		if err := b.checkTotals(r, charges); err != nil {
 			return verdict{}, err
 		}
 	}
-	if v.decision.Allowed && !r.DryRun {
-		for _, c := range charges {
-			b.take(c.meter.Name, r.Subject, c.cost)
-		}
+	b.enterAll(&v, r)
+	if v.decision.Allowed && r.Kind == ledger.KindHold {
+		b.setAside(r, id, &v)
 	}
 	v.report(b, r)
+	return v, nil
+}
+
+// recorded begins the answer to a request that nothing stands against yet.
+func recorded(r *Request, subject string) verdict {
+	return verdict{decision: Decision{
+		Allowed: true,
+		Kind:    r.Kind,
+		Tenant:  r.Tenant,
+		Subject: subject,
+		DryRun:  r.DryRun,
+		Charges: []ChargeResult{},
+		Limits:  []LimitResult{},
+	}}
+}
+
+// adjust records usage that was allowed elsewhere, whatever the limits say.
+func (b *book) adjust(r *Request) (verdict, error) {
+	charges, err := b.chargesOf(r)
+	if err != nil {
+		return verdict{}, err
+	}
+	if err := b.checkTotals(r, charges); err != nil {
+		return verdict{}, err
+	}
+	v := recorded(r, r.Subject)
+	for i := range charges {
+		c := &charges[i]
+		v.decision.Charges = append(v.decision.Charges, ChargeResult{Meter: c.meter.Name, Cost: c.cost})
+		v.lines = append(v.lines, b.lineOf(c, r))
+	}
+	b.enterAll(&v, r)
+	v.reportAll(b, r)
 	return v, nil
 }
 
@@ -85,12 +118,9 @@ func (b *book) chargesOf(r *Request) ([]charge, error) {
 		if meter == nil {
 			return nil, &Error{Code: CodeMeterNotFound, Faults: []Fault{{c.field("meter"), "must name a configured meter"}}}
 		}
-		cost := c.Cost
-		if c.Pools != nil {
-			var err error
-			if cost, err = costOf(meter, c); err != nil {
-				return nil, err
-			}
+		cost, err := b.costOf(c)
+		if err != nil {
+			return nil, err
 		}
 		i := slices.IndexFunc(charges, func(have charge) bool { return have.meter == meter })
 		if i < 0 {
@@ -99,27 +129,30 @@ func (b *book) chargesOf(r *Request) ([]charge, error) {
 		}
 		charges[i].cost += cost
 		if charges[i].cost > catalog.UnitsMax {
-			return nil, &Error{Code: CodeInvalidRequest, Faults: []Fault{{
-				c.field("cost"),
-				"must sum to at most 999999999999999 over the charges on one meter",
-			}}}
+			return nil, invalid(c.field("cost"), sumRule)
 		}
 	}
 	for i := range charges {
-		if err := b.checkCharge(&charges[i], r.Subject); err != nil {
+		if err := b.checkCharge(&charges[i], r); err != nil {
 			return nil, err
 		}
 	}
 	return charges, nil
 }
 
-// checkCharge finds what makes a charge impossible to decide.
-func (b *book) checkCharge(c *charge, subject string) error {
+const sumRule = "must sum to at most 999999999999999 over the charges on one meter"
+
+// checkCharge finds what makes a charge impossible to decide. What is only recorded is
+// not held up by how limits count.
+func (b *book) checkCharge(c *charge, r *Request) error {
 	for _, l := range b.rules.byMeter[c.meter.Name] {
-		if l.Scope == catalog.ScopeSubject && subject == "" {
-			return &Error{Code: CodeInvalidRequest, Faults: []Fault{{
-				"subject",
-				fmt.Sprintf("is required: limit %q on meter %q counts per subject", l.Name, c.meter.Name),
+		if r.spends() && !l.counts(r.Subject) {
+			return invalid("subject", fmt.Sprintf("is required: limit %q on meter %q counts per subject", l.Name, c.meter.Name))
+		}
+		if r.Kind == ledger.KindHold && !l.Algorithm.CountsHolds() {
+			return &Error{Code: CodeHoldsNotSupported, Faults: []Fault{{
+				strings.TrimSuffix(c.path, "cost") + "meter",
+				fmt.Sprintf("cannot be held: limit %q on meter %q is a leaky_bucket, which only takes consume", l.Name, c.meter.Name),
 			}}}
 		}
 	}
@@ -127,16 +160,22 @@ func (b *book) checkCharge(c *charge, subject string) error {
 }
 
 // checkTotals refuses what the limits would allow and the running totals cannot hold.
-func (b *book) checkTotals(charges []charge) error {
+func (b *book) checkTotals(r *Request, charges []charge) error {
 	for _, c := range charges {
-		if b.totals[meterKey{meter: c.meter.Name}].units+c.cost > catalog.UnitsMax {
-			return &Error{Code: CodeAmountOverflow, Faults: []Fault{{
-				c.path,
-				"would take the tenant's running total over 999999999999999",
-			}}}
+		t := b.totals[meterKey{meter: c.meter.Name}]
+		have := t.units
+		if r.Kind == ledger.KindHold {
+			have = t.held
+		}
+		if have+c.cost > catalog.UnitsMax {
+			return overflow(c.path)
 		}
 	}
 	return nil
+}
+
+func overflow(field string) *Error {
+	return &Error{Code: CodeAmountOverflow, Faults: []Fault{{field, "would take the tenant's running total over 999999999999999"}}}
 }
 
 // deny denies with reason unless a reason that stands further from passing is there.
@@ -150,6 +189,7 @@ func (v *verdict) deny(reason Reason) {
 func reasonRank(r Reason) int {
 	return slices.Index([]Reason{
 		ReasonTenantSuspended, ReasonMeterNotInPlan, ReasonBlocked, ReasonCostExceedsLimit, ReasonQuotaExceeded,
+		ReasonTooManyHolds,
 	}, r)
 }
 
@@ -160,16 +200,23 @@ func (v *verdict) blames() bool {
 	return v.decision.Reason == "" || v.decision.Reason.ofLimit()
 }
 
-// ask asks every limit on the charge's meter whether the cost fits.
-func (v *verdict) ask(b *book, c *charge, subject string) {
+// ask asks every limit on the charge's meter whether the cost fits. One of concurrency is
+// only asked about holds.
+func (v *verdict) ask(b *book, c *charge, r *Request) {
 	limits := b.rules.byMeter[c.meter.Name]
-	c.limitsUsed = make([]int64, len(limits))
+	e := b.lineOf(c, r)
+	e.limitsUsed, e.limitsHeld = b.standing(c.meter.Name, r.Subject)
+	v.lines = append(v.lines, e)
 	for i, l := range limits {
-		view, held := b.view(l, subject), b.held(l, subject)
-		used := l.rule.Used(view)
-		c.limitsUsed[i] = used
+		if l.Algorithm == catalog.Concurrency && r.Kind != ledger.KindHold {
+			continue
+		}
+		used, held, cost := e.limitsUsed[i], int64(0), l.asks(c.cost)
+		if e.limitsHeld != nil {
+			held = e.limitsHeld[i]
+		}
 		result := newResult(l, c.meter)
-		if v.blames() && !l.admits(used, held, c.cost) {
+		if v.blames() && !l.admits(used, held, cost) {
 			result.WouldDeny = l.Mode == catalog.ModeShadow
 			result.Violated = l.Mode == catalog.ModeEnforce
 		}
@@ -177,19 +224,30 @@ func (v *verdict) ask(b *book, c *charge, subject string) {
 			switch {
 			case l.blocked:
 				v.deny(ReasonBlocked)
-			case c.cost > l.units:
+			case cost > l.units:
 				v.deny(ReasonCostExceedsLimit)
 			default:
 				v.deny(ReasonQuotaExceeded)
-				key := meterKey{meter: l.Meter, subject: l.subjectOf(subject)}
 				v.waits = append(v.waits, wait{
-					limit: l, key: key, view: view, target: l.units - held - c.cost,
-					result: len(v.decision.Limits), read: b.totals[key].readUnits,
+					forecast: b.forecast(l, r.Subject), subject: l.subjectOf(r.Subject), asked: cost, result: len(v.decision.Limits),
 				})
 			}
 		}
 		v.decision.Limits = append(v.decision.Limits, result)
+		v.asked = append(v.asked, asked{limit: l, cost: cost})
 	}
+}
+
+// lineOf is what a charge enters if it is allowed.
+func (b *book) lineOf(c *charge, r *Request) line {
+	e := line{
+		kind: r.kind(), meter: c.meter.Name, meterID: c.meter.ID, subject: r.Subject,
+		units: c.cost, effectiveMicros: b.nowMicros,
+	}
+	if r.Kind == ledger.KindHold {
+		e.units, e.held, e.effectiveMicros = 0, c.cost, b.nowMicros+r.TTL.Microseconds()
+	}
+	return e
 }
 
 func newResult(l *limit, meter *catalog.Meter) LimitResult {
@@ -201,36 +259,47 @@ func newResult(l *limit, meter *catalog.Meter) LimitResult {
 
 // report fills in how every limit stands after the decision.
 func (v *verdict) report(b *book, r *Request) {
-	i := 0
-	for _, c := range v.charges {
-		for _, l := range b.rules.byMeter[c.meter.Name] {
-			result := &v.decision.Limits[i]
-			b.describe(result, l, r.Subject)
-			if v.decision.Allowed {
-				v.shape(b, result, l, r, c.cost)
+	for i, a := range v.asked {
+		result := &v.decision.Limits[i]
+		b.describe(result, a.limit, v.decision.Subject)
+		if v.decision.Allowed && v.decision.kind() == ledger.KindConsume {
+			v.shape(b, result, a.limit, r, a.cost)
+		}
+		v.bound(result)
+	}
+}
+
+// reportAll tells how all limits stand on the meters of what was recorded.
+func (v *verdict) reportAll(b *book, r *Request) {
+	for i := range v.lines {
+		e := &v.lines[i]
+		meter := b.snapshot.Meter(e.meter)
+		for _, l := range b.rules.byMeter[e.meter] {
+			if meter != nil && l.counts(e.subject) {
+				v.decision.Limits = append(v.decision.Limits, newResult(l, meter))
+				v.asked = append(v.asked, asked{limit: l})
 			}
-			v.bound(result)
-			i++
 		}
 	}
+	v.report(b, r)
 }
 
 // describe fills in how l stands.
 func (b *book) describe(result *LimitResult, l *limit, subject string) {
-	view, held := b.view(l, subject), b.held(l, subject)
-	used := l.rule.Used(view)
-	result.Used, result.Held = used, held
+	f := b.forecast(l, subject)
+	used := l.rule.Used(f.view)
+	result.Used, result.Held = used, f.held
 	if l.blocked { // whatever is given back, nothing of it can be used
 		result.NeverResets = true
 		return
 	}
 	if b.status == catalog.StatusActive { // nothing fits for a tenant that may not spend
-		result.Remaining = l.remaining(used, held)
+		result.Remaining = l.remaining(used, f.held)
 	}
-	if used == 0 {
+	if used == 0 && f.held == 0 {
 		return
 	}
-	if at, ok := l.rule.FreeAt(view, 0); ok {
+	if at, ok := f.resetAt(); ok {
 		result.ResetMS = ceilMillis(at - b.clockMicros)
 	} else {
 		result.NeverResets = true
@@ -255,59 +324,18 @@ func (v *verdict) shape(b *book, result *LimitResult, l *limit, r *Request, cost
 	}
 }
 
-// bound lowers the decision's remaining to that of an enforcing limit.
+// bound lowers the decision's remaining to that of an enforcing limit. One of concurrency
+// counts holds: with none left nothing can be held, else any cost can, for all it says.
 func (v *verdict) bound(result *LimitResult) {
 	if result.Mode != catalog.ModeEnforce || result.Unlimited {
+		return
+	}
+	if result.Algorithm == catalog.Concurrency && (v.decision.Kind != ledger.KindHold || result.Remaining > 0) {
 		return
 	}
 	if v.decision.Remaining == nil || *v.decision.Remaining > result.Remaining {
 		remaining := result.Remaining
 		v.decision.Remaining = &remaining
-	}
-}
-
-// crossings calls need for each running total whose instant settleWaits will ask for
-// and that the ledger held before this batch.
-func (v *verdict) crossings(need func(w *wait, target int64)) {
-	if v.decision.Reason != ReasonQuotaExceeded {
-		return
-	}
-	for i := range v.waits {
-		w := &v.waits[i]
-		if target := w.view.Total - w.target; w.limit.Algorithm == catalog.SlidingLog && target <= w.read {
-			need(w, target)
-		}
-	}
-}
-
-// settleWaits tells how long a denied request has to wait: the longest of its limits'
-// waits, from the real clock, or none if one of them never ends. crossing returns the
-// instant at which a running total first reached target; entries of this batch are as
-// old as the decision.
-func (v *verdict) settleWaits(b *book, crossing func(key meterKey, target int64) int64) {
-	if v.decision.Reason != ReasonQuotaExceeded {
-		return
-	}
-	longest, ends := int64(0), true
-	for i := range v.waits {
-		w := &v.waits[i]
-		w.view.Crossing = func(target int64) int64 {
-			if target > w.read {
-				return b.nowMicros
-			}
-			return crossing(w.key, target)
-		}
-		at, ok := w.limit.rule.FreeAt(w.view, w.target)
-		if !ok {
-			ends = false
-			continue
-		}
-		ms := max(1, ceilMillis(at-b.clockMicros))
-		v.decision.Limits[w.result].RetryMS = &ms
-		longest = max(longest, ms)
-	}
-	if ends {
-		v.decision.RetryMS = &longest
 	}
 }
 

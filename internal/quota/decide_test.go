@@ -252,7 +252,7 @@ func TestChargesOnOneMeterAreSummedInTheOrderOfFirstMention(t *testing.T) {
 		Charge{Meter: "tokens", Pools: map[string]int64{"a": 11}}, Charge{Meter: "calls", Cost: 4},
 	)
 	got := d.must(t, noon, r)
-	want := []ChargeResult{{"tokens", 4}, {"calls", 10}}
+	want := []ChargeResult{{Meter: "tokens", Cost: 4}, {Meter: "calls", Cost: 10}}
 	if diff := cmp.Diff(want, got.Charges); !got.Allowed || diff != "" {
 		t.Errorf("got %+v; charges (-want +got):\n%s", got, diff)
 	}

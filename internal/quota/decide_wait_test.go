@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/quotad/quotad/internal/catalog"
 )
@@ -166,20 +167,21 @@ func TestWaitsCountWhatTheSameBatchTook(t *testing.T) {
 	d.entries = []deskEntry{{noon - minute, "calls", "", 4}}
 	first := spending("calls", 6)
 	b := d.book(noon, &first)
-	if v, err := decide(b, &first); err != nil || !v.decision.Allowed {
+	if v, err := decide(b, &first, uuid.Nil); err != nil || !v.decision.Allowed {
 		t.Fatalf("got %+v, %v", v.decision, err)
 	}
+	d.entries = append(d.entries, deskEntry{noon, "calls", "", 6}) // the ledger is asked behind it
 	for cost, want := range map[int64]int64{1: (hours - minute) / 1000, 4: (hours - minute) / 1000, 5: hours / 1000, 10: hours / 1000} {
 		r := spending("calls", cost)
-		v, err := decide(b, &r)
+		v, err := decide(b, &r, uuid.Nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		asked := 0
-		v.crossings(func(*wait, int64) { asked++ })
-		v.settleWaits(b, func(key meterKey, target int64) int64 {
+		v.crossings(func(*wait) { asked++ })
+		v.settleWaits(b, func(w *wait) int64 {
 			asked--
-			return d.crossing(key, target)
+			return d.crossing(w)
 		})
 		if got := orNone(v.decision.RetryMS); got != want || asked != 0 {
 			t.Errorf("cost %d: waits %d ms, want %d; %d questions without an answer", cost, got, want, asked)

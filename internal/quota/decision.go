@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 // A Reason says why a decision denied.
@@ -20,7 +22,11 @@ const (
 	ReasonBlocked          Reason = "blocked"            // a limit or rate of 0
 	ReasonCostExceedsLimit Reason = "cost_exceeds_limit" // could never fit
 	ReasonQuotaExceeded    Reason = "quota_exceeded"     // fits later: see RetryAfter
+	ReasonTooManyHolds     Reason = "too_many_holds"     // the tenant has HoldsOpenMax open ones: see RetryAfter
 )
+
+// passes reports whether a request denied for this reason fits later.
+func (r Reason) passes() bool { return r == ReasonQuotaExceeded || r == ReasonTooManyHolds }
 
 // ofLimit reports whether a limit is why, and so which limits are to be named.
 func (r Reason) ofLimit() bool {
@@ -31,6 +37,7 @@ func (r Reason) ofLimit() bool {
 // is the body of the answer; all headers are computed from it.
 type Decision struct {
 	Allowed   bool           `json:"allowed"`
+	Kind      ledger.Kind    `json:"kind,omitzero"` // what was asked for; "" is consume
 	Reason    Reason         `json:"reason,omitzero"`
 	Tenant    string         `json:"tenant"`
 	Subject   string         `json:"subject,omitzero"`
@@ -42,6 +49,8 @@ type Decision struct {
 	Limits    []LimitResult  `json:"limits"`
 	DelayMS   *int64         `json:"delay_ms,omitzero"`       // when to send it, if a leaky bucket shapes
 	RetryMS   *int64         `json:"retry_after_ms,omitzero"` // denied only: the longest wait; nil if waiting never helps
+	Hold      *HoldResult    `json:"hold,omitzero"`           // of hold, settle, release and extend
+	Reversal  *Reversal      `json:"reversal,omitzero"`       // of reverse
 	Receipt   *Receipt       `json:"receipt,omitzero"`        // allowed and recorded only
 
 	// Degraded says that the database was away and DegradedLimits decided: nothing is in the
@@ -71,7 +80,36 @@ type Standing struct {
 // A ChargeResult is what one meter was charged, or would have been.
 type ChargeResult struct {
 	Meter string `json:"meter"`
-	Cost  int64  `json:"cost"` // units
+	Cost  int64  `json:"cost"`           // units; of a hold, what it sets aside
+	Held  *int64 `json:"held,omitempty"` // settle, release, extend: units that the hold had set aside
+}
+
+// A HoldState is what has become of a hold.
+type HoldState string
+
+// The states of a hold. Only a hold that has expired leaves its state again: a late settle
+// still records the truth.
+const (
+	HoldOpen     HoldState = "open"
+	HoldSettled  HoldState = "settled"
+	HoldReleased HoldState = "released"
+	HoldExpired  HoldState = "expired"
+)
+
+// A HoldResult is a hold as an answer leaves it.
+type HoldResult struct {
+	ID        uuid.UUID `json:"id"`
+	State     HoldState `json:"state"`
+	ExpiresAt time.Time `json:"expires_at"`
+	Late      bool      `json:"late,omitempty"` // it was settled after it had expired
+}
+
+// A Reversal is what was given back.
+type Reversal struct {
+	Seq   int64  `json:"seq"` // the entry it was of
+	Meter string `json:"meter"`
+	Units int64  `json:"units"`
+	Left  int64  `json:"left"` // units of the entry that are still used
 }
 
 // A LimitResult is what one limit said: after the charge if it was allowed, as things
@@ -84,9 +122,9 @@ type LimitResult struct {
 	Scope     catalog.Scope     `json:"scope"`
 	Mode      catalog.Mode      `json:"mode"`
 	Unlimited bool              `json:"unlimited,omitzero"`
-	Limit     int64             `json:"limit"`     // units; the capacity, burst or queue where the algorithm has one
+	Limit     int64             `json:"limit"`     // units; the capacity, burst or queue where the algorithm has one; open holds of concurrency
 	Used      int64             `json:"used"`      // units
-	Held      int64             `json:"held"`      // units
+	Held      int64             `json:"held"`      // units set aside by open holds
 	Remaining int64             `json:"remaining"` // this cost fits now, one more does not
 	Violated  bool              `json:"violated,omitzero"`
 	WouldDeny bool              `json:"would_deny,omitzero"` // shadow only
@@ -174,6 +212,11 @@ func (h *Hash) UnmarshalText(text []byte) error {
 
 // String returns the hash in hexadecimal.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// kind is the decision's kind, spelled out.
+func (d *Decision) kind() ledger.Kind {
+	return cmp.Or(d.Kind, ledger.KindConsume)
+}
 
 // JSON returns the decision's JSON form, the one that is sent and kept.
 func (d *Decision) JSON() ([]byte, error) { return json.Marshal(d) }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/spool"
 )
 
@@ -77,6 +78,9 @@ func (e *Engine) degrade(ctx context.Context, c *call, cause error) (Decision, e
 		return out.decision, out.err
 	default:
 	}
+	if c.request.grant != nil {
+		return Decision{}, unavailable(cause)
+	}
 	d, err := e.degraded.answer(c)
 	outcome := "allowed"
 	switch {
@@ -100,7 +104,7 @@ func (e *Engine) degrade(ctx context.Context, c *call, cause error) (Decision, e
 // answer decides a call without the database.
 func (g *degrader) answer(c *call) (Decision, error) {
 	r := &c.request
-	if c.stand || r.DryRun {
+	if c.stand || r.DryRun || r.kind() != ledger.KindConsume {
 		return Decision{}, unavailable(errOnlySpend)
 	}
 	known, snapshot, err := g.known(r.Tenant)
@@ -168,7 +172,7 @@ func voters(known *rules, charges []charge) ([]voter, error) {
 				break
 			}
 			for _, l := range known.byMeter[c.meter.Name] {
-				if l.Mode != mode {
+				if l.Mode != mode || l.Algorithm == catalog.Concurrency { // consume has nothing to do with it
 					continue
 				}
 				if l.OnError != catalog.OnErrorAllow && l.OnError != catalog.OnErrorLocal {

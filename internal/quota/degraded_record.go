@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,6 +19,9 @@ const (
 	// grantsLookEvery is how soon grants are noticed that nobody announced.
 	grantsLookEvery = 2 * time.Second
 )
+
+// neverEntered is why the ledger will never take a grant: what it is of is gone.
+var neverEntered = []Code{CodeInvalidRequest, CodeTenantNotFound, CodeMeterNotFound, CodeAmountOverflow}
 
 // A grant is what was granted without the database, as it is kept until it is in the
 // ledger. Its JSON form is on disk: fields may be added, none may change.
@@ -226,7 +230,8 @@ func (g *degrader) post(ctx context.Context) (done bool) {
 // refused sets a grant aside that the ledger will never take; false if it may later.
 func (g *degrader) refused(ctx context.Context, kept *grant, err error) bool {
 	var refusal *Error
-	if ctx.Err() != nil || !errors.As(err, &refusal) || refusal.RetryAfter > 0 {
+	if ctx.Err() != nil || !errors.As(err, &refusal) || !slices.Contains(neverEntered, refusal.Code) {
+		g.engine.config.Log.LogAttrs(ctx, g.engine.health.retryLevel(), "a grant is not in the ledger yet", slog.Any("error", err))
 		return false
 	}
 	record, encodeErr := json.Marshal(kept)

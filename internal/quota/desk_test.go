@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
@@ -110,7 +111,6 @@ func (d *desk) total(key meterKey) *total {
 			t.lastAtMicros = e.atMicros
 		}
 	}
-	t.readUnits = t.units
 	return t
 }
 
@@ -124,8 +124,9 @@ func (d *desk) sum(key meterKey, beforeMicros int64) (units int64) {
 	return units
 }
 
-// crossing is the instant of the first entry with which a total reached target.
-func (d *desk) crossing(key meterKey, target int64) int64 {
+// crossing is the instant of the first entry with which a total reached what w waits for.
+func (d *desk) crossing(w *wait) int64 {
+	key, target := meterKey{w.forecast.limit.Meter, w.subject}, w.crossing().Target
 	var units int64
 	for _, e := range d.entries {
 		if e.counts(key) {
@@ -144,7 +145,7 @@ func (d *desk) decide(clockMicros int64, r Request) (Decision, error) {
 		r.Tenant = "acme"
 	}
 	b := d.book(clockMicros, &r)
-	v, err := decide(b, &r)
+	v, err := decide(b, &r, uuid.Nil)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -176,7 +177,7 @@ func (d *desk) must(t *testing.T, clockMicros int64, r Request) Decision {
 func (d *desk) wantUnchanged(t *testing.T, clockMicros int64, r Request) {
 	t.Helper()
 	b, want := d.book(clockMicros, &r), d.book(clockMicros, &r)
-	if v, err := decide(b, &r); err == nil && v.decision.Allowed && !r.DryRun {
+	if v, err := decide(b, &r, uuid.Nil); err == nil && v.decision.Allowed && !r.DryRun {
 		t.Fatalf("%+v was allowed", r)
 	}
 	for _, diff := range []string{

@@ -92,7 +92,7 @@ type Engine struct {
 	parking  *parking
 	creator  *creator
 	snapshot atomic.Pointer[catalog.Snapshot]
-	tenants  *cache.Cache[string, facts]
+	tenants  *cache.Cache[string, known]
 	denials  *denialLog
 	clock    clockWatch
 	health   *healthState
@@ -126,7 +126,7 @@ func NewEngine(c Config) (*Engine, error) {
 		creator: newCreator(),
 		health:  newHealthState(c.Log),
 		reach:   newReach(c.DecisionDeadline, c.Log),
-		tenants: cache.New[string, facts](cache.Options{EntriesMax: tenantsCached}),
+		tenants: cache.New[string, known](cache.Options{EntriesMax: tenantsCached}),
 	}
 	e.denials = newDenialLog(e)
 	if e.degraded, err = newDegrader(e); err != nil {

@@ -22,6 +22,13 @@ const (
 	CodeAmountOverflow Code = "amount_overflow"        // a running total would pass 15 digits
 	CodeInternal       Code = "internal"               // a fault of ours
 
+	CodeHoldNotFound      Code = "hold_not_found"      // the tenant has none of that id
+	CodeHoldResolved      Code = "hold_resolved"       // it has ended otherwise
+	CodeEntryNotFound     Code = "entry_not_found"     // the tenant has none of that number
+	CodeNotReversible     Code = "not_reversible"      // the entry used nothing
+	CodeReversalTooLarge  Code = "reversal_too_large"  // more than is left of the entry
+	CodeHoldsNotSupported Code = "holds_not_supported" // a leaky bucket only takes consume
+
 	CodeTenantCreationLimited Code = "tenant_creation_limited" // the default plan makes no more tenants for now
 )
 

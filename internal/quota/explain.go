@@ -20,6 +20,7 @@ import (
 type Explanation struct {
 	Tenant      string             `json:"tenant"`
 	Subject     string             `json:"subject,omitempty"`
+	Kind        ledger.Kind        `json:"kind"` // consume and hold were decided by the limits, the others recorded whatever they say
 	RequestID   uuid.UUID          `json:"request_id"`
 	At          time.Time          `json:"at"`
 	Allowed     bool               `json:"allowed"`
@@ -108,7 +109,7 @@ func (x *Reader) ExplainRequest(ctx context.Context, tenant string, id uuid.UUID
 func (x *Reader) entries(ctx context.Context, tenant string, entries []ledger.Entry) (Explanation, error) {
 	first := &entries[0]
 	out := Explanation{
-		Tenant: tenant, Subject: first.Subject, RequestID: first.RequestID, At: first.At, Allowed: true,
+		Tenant: tenant, Subject: first.Subject, Kind: first.Kind, RequestID: first.RequestID, At: first.At, Allowed: true,
 		Plan: first.Plan, PlanVersion: first.PlanVersion, AfterSeq: first.Seq - 1, Entries: entries, Consistent: true,
 	}
 	rules, account, err := x.rules(ctx, tenant, first.PlanVersionID)
@@ -123,9 +124,17 @@ func (x *Reader) entries(ctx context.Context, tenant string, entries []ledger.En
 			return out, fmt.Errorf("entry %d says what %d limits had used; its plan version has %d", e.Seq, len(e.LimitsUsed), len(limits))
 		}
 		for n, l := range limits {
-			asked = append(asked, askedLimit{
-				limit: l, used: e.LimitsUsed[n], cost: e.Units, subjectID: scopedTo(l, e.SubjectID), beforeSeq: e.Seq,
-			})
+			if l.Scope == catalog.ScopeSubject && e.SubjectID == 0 || l.Algorithm == catalog.Concurrency && e.Kind != ledger.KindHold {
+				continue // it was not asked
+			}
+			a := askedLimit{limit: l, used: e.LimitsUsed[n], cost: e.Units, subjectID: scopedTo(l, e.SubjectID), beforeSeq: e.Seq}
+			if e.Kind == ledger.KindHold {
+				a.cost = l.asks(e.Held)
+			}
+			if e.LimitsHeld != nil {
+				a.held = e.LimitsHeld[n]
+			}
+			asked = append(asked, a)
 		}
 	}
 	return out, x.finish(ctx, &out, account.tenantID, asked)
@@ -134,7 +143,7 @@ func (x *Reader) entries(ctx context.Context, tenant string, entries []ledger.En
 // denial explains a kept denial.
 func (x *Reader) denial(ctx context.Context, tenant string, d *Denial) (Explanation, error) {
 	out := Explanation{
-		Tenant: tenant, Subject: d.Subject, RequestID: d.RequestID, At: d.At, Reason: d.Reason,
+		Tenant: tenant, Subject: d.Subject, Kind: d.Decision.kind(), RequestID: d.RequestID, At: d.At, Reason: d.Reason,
 		Plan: d.Plan, PlanVersion: d.PlanVersion, AfterSeq: d.AfterSeq, Consistent: true,
 	}
 	rules, account, err := x.rules(ctx, tenant, d.PlanVersionID)
@@ -154,7 +163,7 @@ func (x *Reader) denial(ctx context.Context, tenant string, d *Denial) (Explanat
 		}
 		l := rules.byMeter[said.Meter][n]
 		asked = append(asked, askedLimit{
-			limit: l, used: said.Used, held: said.Held, cost: d.Decision.cost(said.Meter),
+			limit: l, used: said.Used, held: said.Held, cost: l.asks(d.Decision.cost(said.Meter)),
 			subjectID: scopedTo(l, subjectID), beforeSeq: d.AfterSeq + 1, denied: said.Violated,
 		})
 	}
@@ -238,6 +247,8 @@ func (x *Reader) finish(ctx context.Context, out *Explanation, tenantID int64, a
 func (x *Explanation) follows(l *LimitExplanation, denied bool) bool {
 	over := l.Mode == catalog.ModeEnforce && !l.Fits
 	switch {
+	case x.recorded():
+		return true
 	case x.Allowed:
 		return !over
 	case x.Reason.ofLimit():
@@ -245,6 +256,11 @@ func (x *Explanation) follows(l *LimitExplanation, denied bool) bool {
 	default:
 		return over || !denied
 	}
+}
+
+// recorded reports whether the limits had no say.
+func (x *Explanation) recorded() bool {
+	return x.Kind != ledger.KindConsume && x.Kind != ledger.KindHold
 }
 
 // countLevel returns what a level had used by the entries before; nil where they tell it
@@ -320,8 +336,10 @@ func (a *askedLimit) explain(at time.Time, past []ledger.BeforeTotal) LimitExpla
 		for i, edge := range a.edges(at)[1:] {
 			out.Edges = append(out.Edges, EdgeExplain{At: edge, Total: view.Before[i]})
 		}
-		counted := l.rule.Used(view)
-		out.Counted = &counted
+		if l.Algorithm != catalog.Concurrency { // whose holds verify counts
+			counted := l.rule.Used(view)
+			out.Counted = &counted
+		}
 	}
 	out.Text = out.sum(l.blocked)
 	return out
@@ -335,7 +353,7 @@ func edgeTotals(past []ledger.BeforeTotal) []int64 {
 		if !edge.Found {
 			edge.Total = past[0].Total
 		}
-		totals = append(totals, edge.Total)
+		totals = append(totals, edge.Total+edge.Returned)
 	}
 	return totals
 }
@@ -371,6 +389,8 @@ func (x *Explanation) sentence() string {
 	}
 	text := "Allowed: it fitted every limit on its meters."
 	switch {
+	case x.recorded():
+		text = fmt.Sprintf("Recorded (%s), whatever the limits said.", x.Kind)
 	case !x.Allowed && x.Reason.ofLimit() && len(over) > 0:
 		text = fmt.Sprintf("Denied (%s): it did not fit %s.", x.Reason, strings.Join(over, ", "))
 	case !x.Allowed:

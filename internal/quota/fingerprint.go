@@ -5,12 +5,17 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 // fingerprint is what an idempotency key is bound to: SHA-256 over the operation and
 // the decoded request, every field length-prefixed, so that only an equal request is a
 // retry. The key itself and the tenant it is scoped to are left out.
 func (r *Request) fingerprint() [32]byte {
+	if r.grant != nil {
+		return r.grant.Fingerprint // of the request that was granted
+	}
 	var buffer [256]byte
 	b := buffer[:0]
 	text := func(s string) {
@@ -19,7 +24,13 @@ func (r *Request) fingerprint() [32]byte {
 	}
 	number := func(n int64) { b = binary.BigEndian.AppendUint64(b, uint64(n)) }
 
-	text("consume/v1")
+	text(string(r.kind()) + "/v1")
+	if r.kind() != ledger.KindConsume {
+		b = append(b, r.Hold[:]...)
+		number(int64(r.TTL))
+		number(r.Seq)
+		number(r.Units)
+	}
 	text(r.Subject)
 	number(int64(len(r.Charges)))
 	for _, c := range r.Charges {

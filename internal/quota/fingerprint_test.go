@@ -3,9 +3,12 @@ package quota
 import (
 	"encoding/hex"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 // A kept answer is found by this value weeks after it was written: a changed byte here
@@ -92,6 +95,10 @@ func drawKeyed(t *rapid.T) Request {
 	text := rapid.SampledFrom([]string{"", "a", "b", "ab"})
 	number := rapid.Int64Range(0, 1)
 	r := Request{Subject: text.Draw(t, "subject")}
+	if r.Kind = rapid.SampledFrom([]ledger.Kind{"", "", ledger.KindHold, ledger.KindSettle}).Draw(t, "kind"); r.Kind != "" {
+		r.TTL, r.Seq, r.Units = time.Duration(number.Draw(t, "ttl")), number.Draw(t, "seq"), number.Draw(t, "units")
+		r.Hold[15] = byte(number.Draw(t, "hold"))
+	}
 	for range rapid.IntRange(1, 2).Draw(t, "charges") {
 		c := Charge{Meter: text.Draw(t, "meter")}
 		if rapid.Bool().Draw(t, "pooled") {

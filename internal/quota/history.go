@@ -109,7 +109,38 @@ func (x *Reader) fill(ctx context.Context, b *book, tenantID int64, subject stri
 			return nil, err
 		}
 	}
-	return f.approximate, nil
+	return f.approximate, f.holds(ctx, subject)
+}
+
+// holds brings in the holds that were open, which are all of the last day.
+func (f *filler) holds(ctx context.Context, subject string) error {
+	entries, err := f.reader.ledger.HoldEntries(ctx, f.tenantID, f.at().Add(-TTLMax), f.at())
+	if err != nil {
+		return err
+	}
+	past := newReplayedHolds()
+	for i := range entries {
+		past.hold(&entries[i]) // what answers a hold of the day before is none of these
+	}
+	for id, h := range past.holds {
+		if h.state != HoldOpen || h.expiresMicros <= f.book.nowMicros {
+			continue
+		}
+		open := &hold{id: id, state: HoldOpen, startedMicros: h.startedMicros, expiresMicros: h.expiresMicros}
+		if h.subjectID != 0 && h.subjectID == f.subjectID {
+			open.subject = subject
+		}
+		for i, meter := range h.meters {
+			open.charges = append(open.charges, heldCharge{meter: meter, units: h.units[i]})
+			for _, key := range []meterKey{{meter: meter}, {meter: meter, subject: open.subject}}[:1+min(1, len(open.subject))] {
+				if t := f.book.totals[key]; t != nil {
+					t.held += h.units[i]
+				}
+			}
+		}
+		f.book.holds = append(f.book.holds, open)
+	}
+	return nil
 }
 
 // A filler fills the book of a past instant.

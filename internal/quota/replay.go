@@ -53,7 +53,9 @@ type pastLevel struct {
 type posted struct {
 	limit *limit
 	plan  string
+	kind  ledger.Kind
 	used  int64 // what the limit had used before, as the entry says
+	held  int64 // what was set aside of it before
 	at    int64 // µs
 	units int64
 }
@@ -74,7 +76,7 @@ func (v *versions) replay(ctx context.Context, db ledger.Querier, entries []ledg
 			continue
 		}
 		since = append(since, p)
-		if full = p.used == 0 && p.limit.admits(0, 0, p.units); full {
+		if full = p.used == 0 && p.limit.admits(0, p.held, p.units); full {
 			break
 		}
 	}
@@ -86,7 +88,7 @@ func (v *versions) replay(ctx context.Context, db ledger.Querier, entries []ledg
 		}
 	}
 	for _, p := range since {
-		kept.spend(p.limit, p.plan, p.at, 0, p.units)
+		kept.spend(p.limit, p.plan, p.kind, p.at, p.held, p.units)
 	}
 	return kept, nil
 }
@@ -103,5 +105,11 @@ func (v *versions) posted(ctx context.Context, db ledger.Querier, e *ledger.Past
 	if i < 0 || i >= len(e.LimitsUsed) || !limits[i].Algorithm.KeepsLevel() {
 		return posted{}, nil
 	}
-	return posted{limit: limits[i], plan: r.plan.Name, used: e.LimitsUsed[i], at: e.At.UnixMicro(), units: e.Units}, nil
+	p := posted{
+		limit: limits[i], plan: r.plan.Name, kind: e.Kind, used: e.LimitsUsed[i], at: e.At.UnixMicro(), units: e.Units,
+	}
+	if e.LimitsHeld != nil {
+		p.held = e.LimitsHeld[i]
+	}
+	return p, nil
 }

@@ -1,11 +1,16 @@
 package quota
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 // Bounds of one request. Each keeps a batch's work and a hashed row small.
@@ -17,16 +22,51 @@ const (
 	DimValueBytes = 256                // a dimension's value
 	KeyBytesMax   = 255                // an idempotency key
 	IDBytesMax    = catalog.IDBytesMax // a tenant's or a subject's id
+
+	HoldsOpenMax = catalog.HoldsOpenMax // open holds of a tenant
+	TTLMin       = time.Millisecond     // of a hold
+	TTLMax       = 24 * time.Hour       // of a hold, its extensions included
 )
 
-// A Request asks whether a tenant may spend now. Zero fields are absent ones.
+// A Request asks for something that changes what a tenant has used. Zero fields are
+// absent ones. Consume and hold are decided by the limits; what the other kinds say has
+// happened is recorded, whatever the limits say.
 type Request struct {
+	Kind    ledger.Kind // "" is consume
 	Tenant  string
-	Subject string
-	Charges []Charge // admitted all or none; charges on one meter are summed
+	Subject string   // of consume, hold and adjust; the others have that of what they answer
+	Charges []Charge // consume, hold, settle, adjust: all or none; charges on one meter are summed
 	Dims    map[string]string
 	Key     string // idempotency key
 	DryRun  bool   // decide and say so, change nothing
+
+	Hold  uuid.UUID     // settle, release, extend: of this one
+	TTL   time.Duration // hold, extend: it ends this long from now
+	Seq   int64         // reverse: the entry to give back from
+	Units int64         // reverse: how many; 0 is all that is left
+
+	grant *grant // adjust: what was granted without the database
+}
+
+// kind is the request's kind, spelled out.
+func (r *Request) kind() ledger.Kind {
+	return cmp.Or(r.Kind, ledger.KindConsume)
+}
+
+// spends reports whether limits decide the request.
+func (r *Request) spends() bool {
+	return r.kind() == ledger.KindConsume || r.kind() == ledger.KindHold
+}
+
+// requestFields is what a request of each kind has to say beside its tenant.
+var requestFields = map[ledger.Kind]struct{ charges, hold, ttl, seq, key bool }{
+	ledger.KindConsume: {charges: true},
+	ledger.KindHold:    {charges: true, ttl: true},
+	ledger.KindSettle:  {charges: true, hold: true},
+	ledger.KindRelease: {hold: true},
+	ledger.KindExtend:  {hold: true, ttl: true},
+	ledger.KindReverse: {seq: true, key: true},
+	ledger.KindAdjust:  {charges: true, key: true},
 }
 
 // A Charge is one meter and what to spend on it: a cost in the meter's units, or
@@ -65,14 +105,27 @@ func (r Request) Validate() error {
 	if rule := keyRule(r.Key); rule != "" {
 		add("Idempotency-Key", rule)
 	}
-	if len(r.Charges) == 0 {
-		add("charges", "must hold at least one charge")
+	fields, known := requestFields[r.kind()]
+	if !known {
+		add("kind", fmt.Sprintf("%q is none that can be asked for", r.Kind))
 	}
-	if len(r.Charges) > ChargesMax {
-		add("charges", fmt.Sprintf("must hold at most %d charges", ChargesMax))
+	if fields.charges {
+		faults = append(faults, r.chargeFaults()...)
 	}
-	for _, c := range r.Charges[:min(len(r.Charges), ChargesMax)] {
-		faults = append(faults, c.faults()...)
+	if fields.hold && r.Hold == uuid.Nil {
+		add("hold", "must be the id of a hold")
+	}
+	if fields.ttl && (r.TTL < TTLMin || r.TTL > TTLMax || r.TTL%time.Microsecond != 0) {
+		add("ttl_ms", ttlRule)
+	}
+	if fields.seq && r.Seq < 1 {
+		add("seq", "must be the number of an entry, 1 or more")
+	}
+	if fields.seq && (r.Units < 0 || r.Units > catalog.UnitsMax) {
+		add("units", "must be a whole number from 1 to 999999999999999, or left out for all that is left")
+	}
+	if fields.key && r.Key == "" {
+		add("Idempotency-Key", "is required")
 	}
 	faults = append(faults, dimFaults(r.Dims)...)
 	if len(faults) > 0 {
@@ -81,9 +134,25 @@ func (r Request) Validate() error {
 	return nil
 }
 
-func (c Charge) faults() []Fault {
+func (r *Request) chargeFaults() []Fault {
 	var faults []Fault
-	if !catalog.ValidName(c.Meter) {
+	if len(r.Charges) == 0 {
+		faults = append(faults, Fault{"charges", "must hold at least one charge"})
+	}
+	if len(r.Charges) > ChargesMax {
+		faults = append(faults, Fault{"charges", fmt.Sprintf("must hold at most %d charges", ChargesMax)})
+	}
+	// The settle of a hold on one meter need not name it again.
+	unnamed := r.Kind == ledger.KindSettle && len(r.Charges) == 1
+	for _, c := range r.Charges[:min(len(r.Charges), ChargesMax)] {
+		faults = append(faults, c.faults(unnamed)...)
+	}
+	return faults
+}
+
+func (c Charge) faults(unnamed bool) []Fault {
+	var faults []Fault
+	if !catalog.ValidName(c.Meter) && !(unnamed && c.Meter == "") {
 		faults = append(faults, Fault{c.field("meter"), catalog.NameRule})
 	}
 	if c.Pools == nil {
@@ -103,7 +172,10 @@ func (c Charge) faults() []Fault {
 	return faults
 }
 
-const unitsRule = "must be a whole number from 0 to 999999999999999"
+const (
+	unitsRule = "must be a whole number from 0 to 999999999999999"
+	ttlRule   = "must be a whole number from 1 to 86400000, which is 24 hours"
+)
 
 // IDRule returns the rule of tenant and subject ids that id breaks, or "".
 func IDRule(id string) string { return catalog.IDRule(id) }

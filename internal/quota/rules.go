@@ -66,6 +66,20 @@ func (l *limit) remaining(used, held int64) int64 {
 	return max(0, l.units-used-held)
 }
 
+// counts reports whether the limit counts usage of the subject; "" is none.
+func (l *limit) counts(subject string) bool {
+	return l.Scope != catalog.ScopeSubject || subject != ""
+}
+
+// asks returns the number that the limit compares of a request for a cost: to one of
+// concurrency each hold is one.
+func (l *limit) asks(cost int64) int64 {
+	if l.Algorithm == catalog.Concurrency {
+		return 1
+	}
+	return cost
+}
+
 // subjectOf returns the subject whose usage the limit counts: "" for the whole tenant.
 func (l *limit) subjectOf(subject string) string {
 	if l.Scope == catalog.ScopeSubject {

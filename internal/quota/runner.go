@@ -32,6 +32,12 @@ type facts struct {
 	status        catalog.Status
 }
 
+// known is what an instance remembers of a tenant.
+type known struct {
+	facts
+	holding bool // it had open holds
+}
+
 func factsOf(a *ledger.Account) facts {
 	return facts{
 		tenantID:      a.TenantID,

@@ -4,6 +4,8 @@ import (
 	"sort"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
 )
@@ -58,7 +60,7 @@ func (s *Simulator) Decide(atMicros int64, r *Request) (Decision, error) {
 	for _, c := range r.Charges {
 		m.read(c.Meter, r.Subject)
 	}
-	v, err := decide(m.book, r)
+	v, err := decide(m.book, r, uuid.Nil)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -70,7 +72,9 @@ func (s *Simulator) Decide(atMicros int64, r *Request) (Decision, error) {
 			}
 		}
 	}
-	v.settleWaits(m.book, func(key meterKey, target int64) int64 { return m.series[key].reached(target) })
+	v.settleWaits(m.book, func(w *wait) int64 {
+		return m.series[meterKey{w.forecast.limit.Meter, w.subject}].reached(w.crossing().Target)
+	})
 	v.decision.DecidedAt = time.UnixMicro(m.book.nowMicros).UTC()
 	return v.decision, nil
 }
@@ -112,7 +116,6 @@ func (m *memoryLedger) read(meter, subject string) {
 			t = &total{}
 			m.book.totals[key] = t
 		}
-		t.readUnits = t.units
 	}, func(key limitKey) {
 		if key.limit.Algorithm.KeepsLevel() {
 			if m.book.levels[key] == nil {

@@ -17,8 +17,8 @@ import (
 )
 
 // A Verifier checks tenants one after another: what [ledger.VerifyTenant] checks, every
-// kept level against a replay of the entries, and every kept answer against the entry it
-// speaks of. It changes nothing and is not safe for concurrent use.
+// kept level and every hold against a replay of the entries, and every kept answer against
+// the entry it speaks of. It changes nothing and is not safe for concurrent use.
 type Verifier struct {
 	versions
 }
@@ -32,7 +32,7 @@ func NewVerifier(store *catalog.Store) *Verifier {
 // transaction. progress, if not nil, is called for each entry. An unknown tenant is
 // [ledger.ErrNotFound].
 func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string, progress func()) (ledger.Verification, error) {
-	replayed := make(map[levelKey]level)
+	replayed := newReplayed()
 	result, err := ledger.VerifyTenant(ctx, db, tenant, ledger.Checks{
 		Genesis: catalog.GenesisHash(tenant),
 		Rules:   func(e *ledger.Entry) (string, error) { return v.setRules(ctx, db, e) },
@@ -40,7 +40,7 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 			if progress != nil {
 				progress()
 			}
-			return replay(v.byID[e.PlanVersionID], replayed, e)
+			return replayed.follow(v.byID[e.PlanVersionID], e)
 		},
 	})
 	if err != nil {
@@ -49,7 +49,11 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 	if len(result.Findings) > 0 {
 		return result, nil // what levels and answers should be is not known
 	}
-	levels, err := checkLevels(ctx, db, result.TenantID, replayed)
+	levels, err := checkLevels(ctx, db, result.TenantID, replayed.levels)
+	if err != nil {
+		return result, fmt.Errorf("verify tenant %q: %w", tenant, err)
+	}
+	holds, err := checkHolds(ctx, db, &result, replayed.holds)
 	if err != nil {
 		return result, fmt.Errorf("verify tenant %q: %w", tenant, err)
 	}
@@ -57,7 +61,7 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 	if err != nil {
 		return result, fmt.Errorf("verify tenant %q: %w", tenant, err)
 	}
-	for _, detail := range append(levels, answers...) {
+	for _, detail := range slices.Concat(levels, holds, answers) {
 		result.Findings = append(result.Findings, ledger.Finding{Tenant: tenant, Detail: detail})
 	}
 	return result, nil
@@ -85,41 +89,77 @@ type levelKey struct {
 	subjectID int64
 }
 
-// replay takes an entry from the levels, by the rules r of the plan version it names. It
-// returns what is wrong with the entry, or "".
-func replay(r *rules, levels map[levelKey]level, e *ledger.Entry) string {
-	if wrong := overLimit(r, e); wrong != "" {
+// replayed is what entries come to, as one follows them.
+type replayed struct {
+	levels map[levelKey]level
+	replayedHolds
+}
+
+func newReplayed() *replayed {
+	return &replayed{levels: make(map[levelKey]level), replayedHolds: newReplayedHolds()}
+}
+
+// follow goes on to an entry, by the rules r of the plan version it names. It returns what
+// is wrong with the entry, or "".
+func (x *replayed) follow(r *rules, e *ledger.Entry) string {
+	limits := r.byMeter[e.Meter]
+	if len(e.LimitsUsed) != len(limits) || e.LimitsHeld != nil && len(e.LimitsHeld) != len(limits) {
+		return fmt.Sprintf("says what %d limits had used; its plan version has %d on meter %q", len(e.LimitsUsed), len(limits), e.Meter)
+	}
+	held := make([]int64, len(limits))
+	copy(held, e.LimitsHeld)
+	for i, l := range limits {
+		if wrong := x.disagrees(l, e, e.LimitsUsed[i], held[i]); wrong != "" {
+			return wrong
+		}
+	}
+	if wrong := x.hold(e); wrong != "" {
 		return wrong
 	}
-	for _, l := range r.byMeter[e.Meter] {
-		if !l.Algorithm.KeepsLevel() {
+	for i, l := range limits {
+		if !l.Algorithm.KeepsLevel() || l.Scope == catalog.ScopeSubject && e.SubjectID == 0 {
 			continue
 		}
 		key := levelKey{limit: l.Name}
 		if l.Scope == catalog.ScopeSubject {
 			key.subjectID = e.SubjectID
 		}
-		have := levels[key]
-		if have.spend(l, r.plan.Name, e.At.UnixMicro(), 0, e.Units) {
-			levels[key] = have
+		have := x.levels[key]
+		if have.spend(l, r.plan.Name, e.Kind, e.At.UnixMicro(), held[i], e.Units) {
+			x.levels[key] = have
 		}
 	}
 	return ""
 }
 
-// overLimit holds an entry against the limits of its plan version, by what each had used
-// before: what was admitted must have fitted. It returns what is wrong, or "".
-func overLimit(r *rules, e *ledger.Entry) string {
-	limits := r.byMeter[e.Meter]
-	if len(e.LimitsUsed) != len(limits) {
-		return fmt.Sprintf("says what %d limits had used; its plan version has %d on meter %q", len(e.LimitsUsed), len(limits), e.Meter)
-	}
-	for i, l := range limits {
-		if l.Mode == catalog.ModeEnforce && !l.admits(e.LimitsUsed[i], 0, e.Units) {
-			return fmt.Sprintf("took %d units of limit %q of %d, which had %d used", e.Units, l.Name, l.units, e.LimitsUsed[i])
+// disagrees holds an entry against a limit of its plan version, by what it says was used
+// and held before: what a decision admitted must have fitted. It returns what is wrong, or
+// "".
+func (x *replayed) disagrees(l *limit, e *ledger.Entry, used, held int64) string {
+	open, units := x.open(l, e)
+	if l.Algorithm == catalog.Concurrency {
+		if used != open {
+			return fmt.Sprintf("says that %d holds of limit %q were open, the entries before it say %d", used, l.Name, open)
 		}
+	} else if l.Algorithm.CountsHolds() && held != units {
+		return fmt.Sprintf("says that %d units of limit %q were held, the entries before it say %d", held, l.Name, units)
 	}
-	return ""
+	cost := e.Units
+	switch {
+	case l.Mode != catalog.ModeEnforce:
+		return ""
+	case e.Kind == ledger.KindHold:
+		cost = l.asks(e.Held)
+	case e.Kind != ledger.KindConsume || l.Algorithm == catalog.Concurrency:
+		return "" // recorded, whatever the limit says
+	}
+	if l.admits(used, held, cost) {
+		return ""
+	}
+	if held > 0 {
+		return fmt.Sprintf("took %d units of limit %q of %d, which had %d used and %d held", cost, l.Name, l.units, used, held)
+	}
+	return fmt.Sprintf("took %d units of limit %q of %d, which had %d used", cost, l.Name, l.units, used)
 }
 
 // index: level_pkey. lock: none.
@@ -170,10 +210,11 @@ func (v level) String() string {
 // index: idempotency_pkey by tenant, then entry_pkey for the entries of each answer.
 // lock: none.
 const verifyAnswersSQL = `
-select i.key, i.first_seq, i.created_at, i.answer, e.meters, e.units, e.request_ids, e.hashes
+select i.key, i.first_seq, i.created_at, i.answer, e.kinds, e.meters, e.units, e.held, e.request_ids, e.hashes
 from quotad.idempotency i
 left join lateral (
-  select array_agg(m.meter order by e.seq) as meters, array_agg(e.units order by e.seq) as units,
+  select array_agg(e.kind order by e.seq) as kinds, array_agg(m.meter order by e.seq) as meters,
+         array_agg(e.units order by e.seq) as units, array_agg(e.held order by e.seq) as held,
          array_agg(e.request_id order by e.seq) as request_ids, array_agg(e.hash order by e.seq) as hashes
   from quotad.entry e
   left join quotad.meter m on m.meter_id = e.meter_id
@@ -192,8 +233,10 @@ type keptRow struct {
 	firstSeq   int64
 	createdAt  time.Time
 	answer     []byte
+	kinds      []ledger.Kind
 	meters     []string
 	units      []int64
+	held       []int64
 	requestIDs []uuid.UUID
 	hashes     [][]byte
 }
@@ -211,7 +254,7 @@ func checkAnswers(ctx context.Context, db ledger.Querier, tenantID int64) ([]str
 	var details []string
 	var k keptRow
 	_, err = pgx.ForEachRow(rows, []any{
-		&k.key, &k.firstSeq, &k.createdAt, &k.answer, &k.meters, &k.units, &k.requestIDs, &k.hashes,
+		&k.key, &k.firstSeq, &k.createdAt, &k.answer, &k.kinds, &k.meters, &k.units, &k.held, &k.requestIDs, &k.hashes,
 	}, func() error {
 		if wrong := k.wrong(); wrong != "" && len(details) < answersReported {
 			details = append(details, fmt.Sprintf("the answer kept for idempotency key %q %s", k.key, wrong))
@@ -239,18 +282,38 @@ func (k *keptRow) wrong() string {
 		return "says denied"
 	case d.RequestID != k.requestIDs[0]:
 		return "is another request's"
+	case d.Degraded: // it was given before there was an entry
+		if k.kinds[0] != ledger.KindAdjust || d.Receipt != nil || !k.charges(&d) {
+			return "does not say what was granted without the database"
+		}
 	case !d.DecidedAt.Equal(k.createdAt):
 		return "says another instant"
 	case d.Receipt == nil || d.Receipt.FirstSeq != k.firstSeq || d.Receipt.Seq != k.firstSeq+int64(last) ||
 		!bytes.Equal(d.Receipt.Hash[:], k.hashes[last]):
 		return "has a receipt that does not match its entries"
-	case len(d.Charges) != len(k.units):
+	case !k.charges(&d):
 		return "does not say what was charged"
 	}
+	return ""
+}
+
+// charges reports whether an answer says what its entries do.
+func (k *keptRow) charges(d *Decision) bool {
+	if k.kinds[0] == ledger.KindReverse {
+		return d.Reversal != nil && d.Reversal.Meter == k.meters[0] && d.Reversal.Units == -k.units[0]
+	}
+	if len(d.Charges) != len(k.units) {
+		return false
+	}
+	late := d.Hold != nil && d.Hold.Late // less what the expiry had charged
 	for i, c := range d.Charges {
-		if c.Meter != k.meters[i] || c.Cost != k.units[i] {
-			return "does not say what was charged"
+		cost := k.units[i]
+		if k.kinds[i] == ledger.KindHold {
+			cost = k.held[i]
+		}
+		if c.Meter != k.meters[i] || c.Cost != cost && !late {
+			return false
 		}
 	}
-	return ""
+	return true
 }

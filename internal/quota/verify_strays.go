@@ -21,6 +21,8 @@ from (
   union all
   select 'level', l.tenant_id, count(*) from quotad.level l group by l.tenant_id
   union all
+  select 'hold', h.tenant_id, count(*) from quotad.hold h group by h.tenant_id
+  union all
   select 'idempotency', i.tenant_id, count(*) from quotad.idempotency i group by i.tenant_id
 ) x
 where not exists (select from quotad.account a where a.tenant_id = x.tenant_id)
