@@ -141,17 +141,7 @@ func TestAnOutageIsAnsweredMarkedAndRecordedOnce(t *testing.T) {
 		a.wantDegraded(t, "local")
 		granted[a.body.RequestID] = true
 	}
-	stranger := ask(t, serve.url, strings.Replace(token, "_", "_x", 2), "api.calls", "")
-	if stranger.status == http.StatusOK || stranger.took > 3*time.Second {
-		t.Errorf("a key that nobody knows got %d after %s", stranger.status, stranger.took)
-	}
-	if text := fetch(t, serve.url+"/metrics"); !strings.Contains(text, "quotad_degraded_pending 14") ||
-		!strings.Contains(text, `quotad_degraded_total{outcome="allowed"} 14`) {
-		t.Error("the metrics do not show what was granted")
-	}
-	if text := fetch(t, serve.url+"/readyz"); !strings.Contains(text, "14 requests granted without the database") {
-		t.Errorf("/readyz says %s", text)
-	}
+	wantOutageShown(t, serve.url, token)
 	if err := serve.signal(sigkill); err != nil {
 		t.Fatal(err)
 	}
@@ -168,6 +158,23 @@ func TestAnOutageIsAnsweredMarkedAndRecordedOnce(t *testing.T) {
 	wantAdjusted(t, db, granted)
 	if code, out := output(t, "verify", "--database-url", db.OwnerURL); code != 0 {
 		t.Errorf("verify ends with %d: %s", code, out)
+	}
+}
+
+// wantOutageShown wants 14 grants to be shown, and a key that nobody remembers refused
+// soon.
+func wantOutageShown(t *testing.T, url, token string) {
+	t.Helper()
+	stranger := ask(t, url, strings.Replace(token, "_", "_x", 2), "api.calls", "")
+	if stranger.status == http.StatusOK || stranger.took > 3*time.Second {
+		t.Errorf("a key that nobody knows got %d after %s", stranger.status, stranger.took)
+	}
+	if text := fetch(t, url+"/metrics"); !strings.Contains(text, "quotad_degraded_pending 14") ||
+		!strings.Contains(text, `quotad_degraded_total{outcome="allowed"} 14`) {
+		t.Error("the metrics do not show what was granted")
+	}
+	if text := fetch(t, url+"/readyz"); !strings.Contains(text, "14 requests granted without the database") {
+		t.Errorf("/readyz says %s", text)
 	}
 }
 

@@ -19,6 +19,9 @@ func markDegraded(header http.Header, d *quota.Decision) {
 
 // appendDegraded appends the members that only a degraded decision has.
 func appendDegraded(b []byte, d *quota.Decision) []byte {
+	if !d.Degraded {
+		return b
+	}
 	b = append(b, `,"degraded":true`...)
 	if len(d.DegradedLimits) == 0 {
 		return b

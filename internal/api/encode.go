@@ -79,10 +79,7 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 		b = hex.AppendEncode(b, d.Receipt.Hash[:])
 		b = append(b, `"}`...)
 	}
-	if d.Degraded {
-		b = appendDegraded(b, d)
-	}
-	return append(b, '}')
+	return append(appendDegraded(b, d), '}')
 }
 
 func appendLimit(b []byte, l *quota.LimitResult) []byte {

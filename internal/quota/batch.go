@@ -182,14 +182,14 @@ func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
 	}
 	keyed := r.Key != "" && !r.DryRun
 	if kept, ok := t.keys[r.Key]; ok && keyed {
-		if kept.requestHash != r.fingerprint() {
+		if kept.requestHash != c.fingerprint() {
 			return verdict{}, &Error{Code: CodeKeyReused, Faults: []Fault{{
 				"Idempotency-Key", "was used before for another request",
 			}}}
 		}
 		return verdict{decision: Decision{Allowed: true, Tenant: r.Tenant, Replayed: true, Encoded: kept.answer}}, nil
 	}
-	id, err := r.newID()
+	id, err := c.newID()
 	if err != nil {
 		return verdict{}, &Error{Code: CodeInternal, Err: err}
 	}
@@ -197,7 +197,7 @@ func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
 	if err != nil || v.decision.Replayed {
 		return v, err
 	}
-	v.decision.RequestID = id
+	v.decision.RequestID, v.grant = id, c.grant
 	v.decision.DecidedAt = time.UnixMicro(t.book.nowMicros).UTC()
 	v.decision.ClockAt = time.UnixMicro(t.book.clockMicros).UTC()
 	if v.decision.Allowed && !r.DryRun {

@@ -102,11 +102,11 @@ func (b *batch) keep(t *tenantWork, r *Request, v *verdict) error {
 	if err != nil {
 		return fmt.Errorf("encode the answer: %w", err)
 	}
-	if r.grant != nil && r.Key == r.grant.Key {
-		answer = r.grant.Answer // what the caller got, and gets again
-	}
 	v.decision.Encoded = answer
 	kept := keptAnswer{requestHash: r.fingerprint(), answer: answer}
+	if v.grant != nil {
+		kept = v.grant.kept(r.Key, answer)
+	}
 	t.keys[r.Key] = kept
 	b.keys = append(b.keys, keyRow{
 		tenantID: t.facts.tenantID, key: r.Key, at: v.decision.DecidedAt,

@@ -67,7 +67,7 @@ func newDegrader(e *Engine) (*degrader, error) {
 	if g.spool == nil {
 		return g, nil
 	}
-	return g, errors.Join(e.config.Metrics.Register(g.gauge()), g.spool.Each(g.remember))
+	return g, errors.Join(e.config.Metrics.Register(pendingGauge(g.pending)), g.spool.Each(g.remember))
 }
 
 // degrade answers a call that was given up because of cause.
@@ -78,7 +78,7 @@ func (e *Engine) degrade(ctx context.Context, c *call, cause error) (Decision, e
 		return out.decision, out.err
 	default:
 	}
-	if c.request.grant != nil {
+	if c.grant != nil {
 		return Decision{}, unavailable(cause)
 	}
 	d, err := e.degraded.answer(c)

@@ -20,18 +20,35 @@ const (
 )
 
 // newID returns the id of a decision: that of what was granted already, or a new one.
-func (r *Request) newID() (uuid.UUID, error) {
-	if r.grant != nil {
-		return r.grant.RequestID, nil
+func (c *call) newID() (uuid.UUID, error) {
+	if c.grant != nil {
+		return c.grant.RequestID, nil
 	}
 	return uuid.NewV7()
 }
 
-// request is what enters the grant into the ledger, whatever the limits say, unless the
-// key has been used.
-func (g *grant) request(key string) Request {
+// fingerprint is what the call's idempotency key is bound to.
+func (c *call) fingerprint() [32]byte {
+	if c.grant != nil {
+		return c.grant.Fingerprint // of the request that was granted
+	}
+	return c.request.fingerprint()
+}
+
+// kept is what the grant's entries are kept under a key with: its caller gets again what
+// it got.
+func (g *grant) kept(key string, answer []byte) keptAnswer {
+	if key == g.Key {
+		answer = g.Answer
+	}
+	return keptAnswer{requestHash: g.Fingerprint, answer: answer}
+}
+
+// call is what enters the grant into the ledger, whatever the limits say, unless the key
+// has been used.
+func (g *grant) call(key string) *call {
 	r := Request{
-		Kind: ledger.KindAdjust, Tenant: g.Tenant, Subject: g.Subject, Key: key, grant: g,
+		Kind: ledger.KindAdjust, Tenant: g.Tenant, Subject: g.Subject, Key: key,
 		Charges: make([]Charge, len(g.Charges)),
 		Dims:    map[string]string{grantedAtDim: g.At.Format(time.RFC3339Nano)},
 	}
@@ -43,7 +60,7 @@ func (g *grant) request(key string) Request {
 		maps.Copy(dims, r.Dims)
 		r.Dims = dims
 	}
-	return r
+	return &call{request: r, grant: g}
 }
 
 // ownKey is a key that names the grant and nothing else.
@@ -59,7 +76,7 @@ func (e *Engine) adjust(ctx context.Context, grants []*grant) []error {
 		if key == "" {
 			key = kept.ownKey()
 		}
-		calls[i] = &call{request: kept.request(key)}
+		calls[i] = kept.call(key)
 		errs[i] = e.start(calls[i])
 	}
 	for i, kept := range grants {
@@ -70,7 +87,7 @@ func (e *Engine) adjust(ctx context.Context, grants []*grant) []error {
 		if errors.As(errs[i], &refusal) && refusal.Code == CodeKeyReused {
 			// The key belongs to another request that was allowed: this one was granted all
 			// the same, since nobody could know.
-			_, errs[i] = e.do(ctx, &call{request: kept.request(kept.ownKey())})
+			_, errs[i] = e.do(ctx, kept.call(kept.ownKey()))
 		}
 	}
 	return errs

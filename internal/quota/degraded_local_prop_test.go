@@ -100,10 +100,13 @@ func TestAnIdleShareIsGrantedWhole(t *testing.T) {
 		c := drawLocal(t)
 		g := &degrader{copies: newLocalCopies(), clock: func() int64 { return noon }}
 		shared := compilePlan(sharedPlan(&catalog.Plan{Limits: []catalog.Limit{c.limit}}), &calendar.Calendar{}).byMeter["calls"][0]
-		if shared.blocked {
-			t.Skip("nothing is in it")
-		}
 		r := consume("acme", "calls", 0)
+		if shared.blocked {
+			if err := g.ask(&r, []voter{{shared, 0}}, &Decision{Allowed: true}); err == nil {
+				t.Fatal("a share with nothing in it grants")
+			}
+			return
+		}
 		for i := range shared.units + 1 {
 			d := Decision{Allowed: true}
 			if err := g.ask(&r, []voter{{shared, 1}}, &d); err != nil || d.Allowed != (i < shared.units) {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 const (
@@ -145,14 +144,6 @@ func (g *degrader) pending() int {
 	return g.spool.Pending()
 }
 
-// gauge shows pending.
-func (g *degrader) gauge() prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "quotad_degraded_pending",
-		Help: "Requests granted while the database was away that are not in the ledger yet.",
-	}, func() float64 { return float64(g.pending()) })
-}
-
 // warnings says what someone should look at.
 func (g *degrader) warnings() (warnings []string) {
 	if n := g.pending(); n > 0 {
@@ -202,7 +193,7 @@ func (g *degrader) post(ctx context.Context) (done bool) {
 	for _, record := range batch.Records {
 		kept, err := readGrant(record)
 		if err != nil {
-			if !g.setAside(record, err) {
+			if !g.setAside(ctx, record, err) {
 				return false
 			}
 			continue
@@ -235,12 +226,12 @@ func (g *degrader) refused(ctx context.Context, kept *grant, err error) bool {
 		return false
 	}
 	record, encodeErr := json.Marshal(kept)
-	return encodeErr == nil && g.setAside(record, err)
+	return encodeErr == nil && g.setAside(ctx, record, err)
 }
 
-func (g *degrader) setAside(record []byte, cause error) bool {
+func (g *degrader) setAside(ctx context.Context, record []byte, cause error) bool {
 	path, err := g.spool.SetAside(record)
-	g.engine.config.Log.LogAttrs(context.Background(), slog.LevelError, "a grant cannot be entered into the ledger and is set aside",
+	g.engine.config.Log.LogAttrs(ctx, slog.LevelError, "a grant cannot be entered into the ledger and is set aside",
 		slog.String("file", path), slog.Any("cause", cause), slog.Any("error", err))
 	return err == nil
 }

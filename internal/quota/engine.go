@@ -322,9 +322,10 @@ func (e *Engine) late() (Decision, error) {
 // A call is one request on its way through the engine.
 type call struct {
 	request   Request
-	stand     bool // report the limits, decide nothing
-	unknown   bool // left by a batch since its tenant has no account yet
-	away      bool // not queued, since the database was away
+	stand     bool   // report the limits, decide nothing
+	unknown   bool   // left by a batch since its tenant has no account yet
+	away      bool   // not queued, since the database was away
+	grant     *grant // what was granted without the database and is entered now; nil for a caller's
 	suspectAt time.Time
 	degradeAt time.Time // after the decision deadline
 	deadline  time.Time

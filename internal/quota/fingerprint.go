@@ -13,9 +13,6 @@ import (
 // the decoded request, every field length-prefixed, so that only an equal request is a
 // retry. The key itself and the tenant it is scoped to are left out.
 func (r *Request) fingerprint() [32]byte {
-	if r.grant != nil {
-		return r.grant.Fingerprint // of the request that was granted
-	}
 	var buffer [256]byte
 	b := buffer[:0]
 	text := func(s string) {

@@ -133,3 +133,11 @@ func (m *metrics) batch(calls int, took time.Duration) {
 	m.batchCalls.Observe(float64(calls))
 	m.batchTime.Observe(took.Seconds())
 }
+
+// pendingGauge shows how many grants are not in the ledger yet.
+func pendingGauge(pending func() int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "quotad_degraded_pending",
+		Help: "Requests granted while the database was away that are not in the ledger yet.",
+	}, func() float64 { return float64(pending()) })
+}

@@ -44,8 +44,6 @@ type Request struct {
 	TTL   time.Duration // hold, extend: it ends this long from now
 	Seq   int64         // reverse: the entry to give back from
 	Units int64         // reverse: how many; 0 is all that is left
-
-	grant *grant // adjust: what was granted without the database
 }
 
 // kind is the request's kind, spelled out.

@@ -9,14 +9,16 @@ import (
 // checksumBytes is the checksum in hexadecimal and the space behind it.
 const checksumBytes = 8 + 1
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // lineBytes is how long the line of a record is.
 func lineBytes(record []byte) int { return checksumBytes + len(record) + 1 }
 
+func checksum(record []byte) uint32 {
+	return crc32.Checksum(record, crc32.MakeTable(crc32.Castagnoli))
+}
+
 // appendLine appends the line of a record.
 func appendLine(b, record []byte) []byte {
-	sum := strconv.FormatUint(uint64(crc32.Checksum(record, castagnoli))|1<<32, 16)
+	sum := strconv.FormatUint(uint64(checksum(record))|1<<32, 16)
 	b = append(b, sum[1:]...) // the 1 in front keeps its leading zeros
 	b = append(b, ' ')
 	b = append(b, record...)
@@ -49,5 +51,5 @@ func recordOf(line []byte) (record []byte, ok bool) {
 	}
 	record = line[checksumBytes:]
 	sum, err := strconv.ParseUint(string(line[:checksumBytes-1]), 16, 32)
-	return record, err == nil && uint32(sum) == crc32.Checksum(record, castagnoli)
+	return record, err == nil && uint32(sum) == checksum(record)
 }

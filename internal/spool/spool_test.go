@@ -259,9 +259,7 @@ func TestARecordSetAsideIsThereForAPerson(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("a"), []byte("garbage\n"), uint(3))
 	f.Fuzz(func(t *testing.T, record, behind []byte, cut uint) {
-		if bytes.ContainsRune(record, '\n') {
-			t.Skip()
-		}
+		record = bytes.ReplaceAll(record, []byte{'\n'}, nil) // no record holds one
 		line := appendLine(nil, record)
 		records, _ := parse(append(slices.Clone(line), behind...))
 		if len(records) == 0 || !bytes.Equal(records[0], record) {
