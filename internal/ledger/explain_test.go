@@ -111,8 +111,10 @@ func hotStatements(busy int64, calls int32) []hotStatement {
 		},
 		{
 			"crossings", crossingsSQL,
-			[]string{two, both(busy), meters, "'{0,2}'", both(march.UnixMicro()), both(april.UnixMicro()), both(april.UnixMicro()),
-				both(50000), two, "'{13333,19999}'", "'{\"{}\",\"{1,2}\"}'", "'{\"{}\",\"{3,4}\"}'"},
+			[]string{
+				two, both(busy), meters, "'{0,2}'", both(march.UnixMicro()), both(april.UnixMicro()), both(april.UnixMicro()),
+				both(50000), two, "'{13333,19999}'", "'{\"{}\",\"{1,2}\"}'", "'{\"{}\",\"{3,4}\"}'",
+			},
 			[]string{"entry_correction", "entry_subject_window", "entry_window"},
 		},
 		{"accounts", updateAccountsSQL, []string{tenants, two, instant, hashes, two, two}, []string{"account_pkey"}},

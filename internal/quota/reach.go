@@ -27,11 +27,13 @@ const (
 // this engine has heard from the server since a question of its own was asked, on a
 // connection that nothing else waits on, and that this engine has looked for the answer
 // again and again for most of the decision deadline. So a lock, a queue or a slow disk is
-// not away: the server answers the question beside them. Nor is a stall of this process:
-// time counts only by looks that were made.
+// not away: the server answers the question beside them. Nor is a machine that is overloaded:
+// a look that came late says that this process did not get its turn either, and tells
+// something only if the question was not just unanswered, but could not be asked.
 //
-// Whatever is heard ends it at once. An engine that has never heard of its database knows
-// nothing to answer by, and calls wait for it as they do for a busy one. It is safe for concurrent use.
+// Whatever is heard ends it at once. An engine whose questions were never answered knows
+// nothing to answer by, and calls wait for its database as they do for a busy one. It is
+// safe for concurrent use.
 type reach struct {
 	deadline time.Duration
 	log      *slog.Logger
@@ -41,10 +43,11 @@ type reach struct {
 	asking atomic.Bool   // a question is open; changes under mu
 	gone   atomic.Pointer[chan struct{}]
 
-	known atomic.Bool // it was heard of once
+	known atomic.Bool // a question was answered once
 
 	mu     sync.Mutex
 	looks  int       // without an answer
+	failed bool      // a question could not be asked since
 	awayAt time.Time // since when the database is away; zero while it is not
 }
 
@@ -86,7 +89,7 @@ func (s *reach) Suspect() {
 		return
 	}
 	s.mu.Lock()
-	s.looks = 0
+	s.looks, s.failed = 0, false
 	s.asking.Store(true)
 	s.mu.Unlock()
 	signalOne(s.ask)
@@ -104,10 +107,9 @@ func (s *reach) ended(err error) {
 
 // heard notes that the server has answered something.
 func (s *reach) heard() {
-	if !s.asking.Load() && s.known.Load() {
+	if !s.asking.Load() {
 		return
 	}
-	s.known.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asking.Store(false)
@@ -120,14 +122,32 @@ func (s *reach) heard() {
 	s.begin()
 }
 
+// answered notes that a question was.
+func (s *reach) answered() {
+	s.known.Store(true)
+	s.heard()
+}
+
+// unasked notes that a question could not be asked: no connection is to be had, or it has
+// ended.
+func (s *reach) unasked() {
+	s.Suspect()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = true
+}
+
 // unanswered counts a look that found no answer, and says whether to look on.
-func (s *reach) unanswered() bool {
+func (s *reach) unanswered(late bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.asking.Load() || !s.awayAt.IsZero() {
 		return false
 	}
-	if s.looks++; s.looks < looksMin || !s.known.Load() {
+	if late && !s.failed || !s.known.Load() {
+		return true
+	}
+	if s.looks++; s.looks < looksMin {
 		return true
 	}
 	s.awayAt = time.Now()
@@ -144,11 +164,15 @@ func (s *reach) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		tick := time.NewTicker(s.deadline / lookParts)
+		every := s.deadline / lookParts
+		tick := time.NewTicker(every)
+		before := time.Now()
 		for more := true; more; {
 			select {
 			case <-tick.C:
-				more = s.unanswered()
+				now := time.Now()
+				more = s.unanswered(now.Sub(before) > every*3/2)
+				before = now
 			case <-ctx.Done():
 				more = false
 			}
@@ -167,12 +191,12 @@ func (s *reach) run(ctx context.Context, e *Engine) {
 	for ctx.Err() == nil {
 		err := r.ping(ctx)
 		for backoff := backoffFirst; !pg.Answered(err) && ctx.Err() == nil; backoff = min(2*backoff, pingEvery) {
-			s.Suspect()
+			s.unasked()
 			pause(ctx, backoff)
 			err = r.ping(ctx)
 		}
 		if ctx.Err() == nil {
-			s.heard()
+			s.answered()
 		}
 		select {
 		case <-s.ask:

@@ -34,7 +34,7 @@ func awaitReach(t testing.TB, e *Engine, what string, reached func() bool) {
 // known is a reach that has heard of its database, without an engine.
 func knownReach() *reach {
 	s := newReach(decisionDefault, slog.New(slog.DiscardHandler))
-	s.heard()
+	s.answered()
 	return s
 }
 
@@ -45,7 +45,7 @@ func TestOnlyManyLooksInARowMakeADatabaseAway(t *testing.T) {
 	for range 3 {
 		s.Suspect()
 		for range looksMin - 1 {
-			s.unanswered()
+			s.unanswered(false)
 		}
 		if s.isAway() {
 			t.Fatalf("away after %d looks", looksMin-1)
@@ -54,7 +54,7 @@ func TestOnlyManyLooksInARowMakeADatabaseAway(t *testing.T) {
 	}
 	s.Suspect()
 	for range looksMin {
-		s.unanswered()
+		s.unanswered(false)
 	}
 	if !s.isAway() {
 		t.Fatalf("not away after %d looks in a row", looksMin)
@@ -71,12 +71,33 @@ func TestOnlyManyLooksInARowMakeADatabaseAway(t *testing.T) {
 	}
 }
 
+// A process that does not get its turn says nothing about the server, which may be on the
+// same machine; but what cannot be connected to is not there, however late one looks.
+func TestLooksThatComeLateTellNothingUnlessNothingCanBeAsked(t *testing.T) {
+	t.Parallel()
+	s := knownReach()
+	s.Suspect()
+	for range 10 * looksMin {
+		s.unanswered(true)
+	}
+	if s.isAway() {
+		t.Error("away after late looks")
+	}
+	s.unasked()
+	for range looksMin {
+		s.unanswered(true)
+	}
+	if !s.isAway() {
+		t.Error("not away although nothing can be asked")
+	}
+}
+
 func TestADatabaseThatWasNeverHeardOfIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := newReach(decisionDefault, slog.New(slog.DiscardHandler))
 	s.Suspect()
 	for range 10 * looksMin {
-		s.unanswered()
+		s.unanswered(false)
 	}
 	if s.isAway() {
 		t.Error("away before it was there")

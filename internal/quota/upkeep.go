@@ -25,7 +25,8 @@ const (
 var errCommitsWait = errors.New("commits wait for a standby (synchronous_standby_names)")
 
 // upkeep probes the database now and then, so that readiness is known without traffic,
-// and keeps partitions made ahead, until ctx ends.
+// ends holds of tenants that are idle, and keeps partitions made ahead and old holds few,
+// until ctx ends.
 func (e *Engine) upkeep(ctx context.Context) error {
 	r := newRunner(e)
 	defer r.close()
@@ -40,8 +41,14 @@ func (e *Engine) upkeep(ctx context.Context) error {
 		}
 		if err == nil && time.Since(partitionsAt) > partitionsEvery {
 			if err = r.ensurePartitions(ctx, clock.At); err == nil {
+				err = r.purgeHolds(ctx)
+			}
+			if err == nil {
 				partitionsAt = time.Now()
 			}
+		}
+		if err == nil {
+			err = r.sweepHolds(ctx)
 		}
 		switch {
 		case err == nil:
