@@ -169,7 +169,7 @@ func appendOnly(t *testing.T, owner *pgxpool.Pool) []string {
 		from pg_class
 		where relnamespace = 'quotad'::regnamespace
 		  and relkind in ('r', 'p')
-		  and (relname in ('entry', 'plan_version', 'config_change') or relname ~ '^entry_\d+$')
+		  and (relname in ('entry', 'plan_version', 'config_change', 'override_set', 'terms') or relname ~ '^entry_\d+$')
 		order by relname`)
 	if err != nil {
 		t.Fatal(err)
@@ -227,6 +227,8 @@ func fill(t *testing.T, owner *pgxpool.Pool) {
 		   where relnamespace = 'quotad'::regnamespace and relkind = 'r' and relname ~ '^entry_\d+$') as partition`,
 		`insert into quotad.plan_version (plan, version, spec, created_by) values ('pro', 1, '{}', 'test')`,
 		`insert into quotad.config_change (changed_by, object, name) values ('test', 'plan', 'pro')`,
+		`insert into quotad.override_set (tenant_id, overrides, created_at, created_by) values (1, '[]', now(), 'test')`,
+		`insert into quotad.terms (tenant_id, at, plan, override_set_id) values (1, now(), 'pro', 0)`,
 	} {
 		if _, err := owner.Exec(t.Context(), sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)
@@ -237,8 +239,10 @@ func fill(t *testing.T, owner *pgxpool.Pool) {
 // column is one that every kind of append-only table may be asked to change.
 func column(table string) string {
 	switch table {
-	case "quotad.plan_version":
+	case "quotad.plan_version", "quotad.override_set":
 		return "created_by"
+	case "quotad.terms":
+		return "plan"
 	case "quotad.config_change":
 		return "changed_by"
 	default:

@@ -111,6 +111,10 @@ func appendLimit(b []byte, l *quota.LimitResult) []byte {
 		b = appendNumber(b, `,"reset_after_ms":`, l.ResetMS)
 	}
 	b = appendOptional(b, `,"delay_ms":`, l.DelayMS)
+	if o := l.Override; o != nil {
+		b = appendInstant(append(b, `,"override":{"until":`...), o.Until)
+		b = append(appendText(append(b, `,"reason":`...), o.Reason), '}')
+	}
 	if l.Approximate {
 		b = append(b, `,"approximate":true`...)
 	}

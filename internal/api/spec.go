@@ -68,7 +68,7 @@ func (b *bodyReader) refuseNull() {
 
 // requiredPattern matches the fields of configuration that have to be there, and the items
 // of a list.
-var requiredPattern = regexp.MustCompile(`^(unit|plan|limits|scopes)$|^limits\[\d+\]\.(name|meter|algorithm)$|\]$`)
+var requiredPattern = regexp.MustCompile(`^(unit|plan|limits|scopes)$|^limits\[\d+\]\.(name|meter|algorithm)$|^overrides\[\d+\]\.(name|until|reason)$|\]$`)
 
 // nullRule is what a field that is null breaks, with the way out where there is one.
 func nullRule(field string) string {

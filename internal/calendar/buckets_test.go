@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/quotad/quotad/internal/catalog"
 )
 
 // How long each bucket of a range is says where clocks changed.
@@ -22,7 +20,7 @@ func TestBuckets(t *testing.T) {
 		name     string
 		zone     string
 		anchor   int
-		word     catalog.Calendar
+		word     Word
 		from, to string
 		want     []string // the length of each bucket
 	}{

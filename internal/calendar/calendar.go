@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 	_ "time/tzdata" // the zones, for machines that have none installed
-
-	"github.com/quotad/quotad/internal/catalog"
 )
 
 // pastCalendarsMax bounds how many earlier calendars are followed: older ones only
@@ -32,21 +30,33 @@ type pastClock struct {
 	clock
 }
 
-// New returns the calendar of a tenant and of the zones and anchors it had
+// A Setting is what a tenant's calendar follows.
+type Setting struct {
+	Timezone      string // IANA name
+	BillingAnchor int    // day of the month, 1-31
+}
+
+// A Past is a setting that a tenant had until an instant. A window keeps the calendar
+// that was in force when it started.
+type Past struct {
+	Until         time.Time `json:"until"`
+	Timezone      string    `json:"timezone"`
+	BillingAnchor int       `json:"billing_anchor"`
+}
+
+// New returns the calendar of a setting and of those that a tenant had
 // before, oldest first. load finds a zone by its IANA name, as [time.LoadLocation]
 // does; that reads a file, so callers on a hot path pass one that remembers.
-func New(
-	t catalog.Tenant, past []catalog.PastCalendar, load func(string) (*time.Location, error),
-) (*Calendar, error) {
-	zone, err := load(t.Timezone)
+func New(s Setting, past []Past, load func(string) (*time.Location, error)) (*Calendar, error) {
+	zone, err := load(s.Timezone)
 	if err != nil {
-		return nil, fmt.Errorf("load the time zone of tenant %q: %w", t.Name, err)
+		return nil, fmt.Errorf("load the time zone: %w", err)
 	}
-	c := &Calendar{current: clock{zone: zone, anchorDay: t.BillingAnchor}}
+	c := &Calendar{current: clock{zone: zone, anchorDay: s.BillingAnchor}}
 	for _, p := range past[max(0, len(past)-pastCalendarsMax):] {
 		zone, err := load(p.Timezone)
 		if err != nil {
-			return nil, fmt.Errorf("load an earlier time zone of tenant %q: %w", t.Name, err)
+			return nil, fmt.Errorf("load an earlier time zone: %w", err)
 		}
 		c.past = append(c.past, pastClock{
 			untilMicros: p.Until.UnixMicro(),
@@ -58,21 +68,19 @@ func New(
 
 // FromAccount returns the calendar of an account, whose calendar_past is JSON, or empty
 // if it never changed. load is as for [New].
-func FromAccount(
-	t catalog.Tenant, past []byte, load func(string) (*time.Location, error),
-) (*Calendar, error) {
-	var earlier []catalog.PastCalendar
+func FromAccount(s Setting, past []byte, load func(string) (*time.Location, error)) (*Calendar, error) {
+	var earlier []Past
 	if len(past) > 0 {
 		if err := json.Unmarshal(past, &earlier); err != nil {
 			return nil, fmt.Errorf("read earlier calendars: %w", err)
 		}
 	}
-	return New(t, earlier, load)
+	return New(s, earlier, load)
 }
 
 // Window returns the window of a calendar word, [Minute] included, that holds an
 // instant: start ≤ now < end.
-func (c *Calendar) Window(word catalog.Calendar, nowMicros int64) (startMicros, endMicros int64) {
+func (c *Calendar) Window(word Word, nowMicros int64) (startMicros, endMicros int64) {
 	started := false // whether a window of an earlier calendar ended at sinceMicros
 	sinceMicros := int64(0)
 	inForce := 0 // index into past; len(past) is the current one

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/quotad/quotad/internal/catalog"
 )
 
 // zones are the odd ones: half and quarter hours, half-hour summer time, clocks that
@@ -22,7 +20,7 @@ var zones = []string{
 	"America/Asuncion", "Asia/Amman", "Atlantic/Azores",
 }
 
-var words = []catalog.Calendar{Minute, wordHour, wordDay, wordWeek, wordMonth, wordYear}
+var words = []Word{Minute, wordHour, wordDay, wordWeek, wordMonth, wordYear}
 
 func drawClock(t *rapid.T) clock {
 	name := rapid.SampledFrom(zones).Draw(t, "zone")
@@ -79,7 +77,7 @@ func drawPast(t *rapid.T, zone *time.Location) []pastClock {
 	return past
 }
 
-func checkTile(t rapid.TB, c *Calendar, word catalog.Calendar, now int64) {
+func checkTile(t rapid.TB, c *Calendar, word Word, now int64) {
 	start, end := c.Window(word, now)
 	if start > now || now >= end {
 		t.Fatalf("%s window at %s = [%s, %s)", word, instant(now), instant(start), instant(end))
@@ -127,7 +125,7 @@ func TestCalendarWindowsBeginOnTheirDay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawClock(t)
 		now := drawNear(t, c.zone)
-		for _, word := range []catalog.Calendar{wordWeek, wordMonth, wordYear} {
+		for _, word := range []Word{wordWeek, wordMonth, wordYear} {
 			start, end := c.window(word, now)
 			for _, at := range []int64{start, end} {
 				if dayStart, _ := c.window(wordDay, at); dayStart != at {
@@ -148,7 +146,7 @@ func TestCalendarWindowsBeginOnTheirDay(t *testing.T) {
 
 // beginsOn reports whether the local date at the start of a window is right. A day
 // that a zone skips as a whole cannot begin a window; the next one does.
-func (c clock) beginsOn(word catalog.Calendar, at int64) bool {
+func (c clock) beginsOn(word Word, at int64) bool {
 	date := func(at int64) time.Time {
 		year, month, dayOfMonth := time.UnixMicro(at).In(c.zone).Date()
 		return time.Date(year, month, dayOfMonth, 0, 0, 0, 0, time.UTC)

@@ -3,21 +3,19 @@ package calendar
 import (
 	"testing"
 	"time"
-
-	"github.com/quotad/quotad/internal/catalog"
 )
 
 const (
-	wordHour  = catalog.CalendarHour
-	wordDay   = catalog.CalendarDay
-	wordWeek  = catalog.CalendarWeek
-	wordMonth = catalog.CalendarMonth
-	wordYear  = catalog.CalendarYear
+	wordHour  = Hour
+	wordDay   = Day
+	wordWeek  = Week
+	wordMonth = Month
+	wordYear  = Year
 )
 
-func calendarOf(t testing.TB, zone string, anchorDay int, past ...catalog.PastCalendar) *Calendar {
+func calendarOf(t testing.TB, zone string, anchorDay int, past ...Past) *Calendar {
 	t.Helper()
-	c, err := New(catalog.Tenant{Name: "acme", Timezone: zone, BillingAnchor: anchorDay}, past, time.LoadLocation)
+	c, err := New(Setting{Timezone: zone, BillingAnchor: anchorDay}, past, time.LoadLocation)
 	if err != nil {
 		t.Fatalf("New(%s, %d): %v", zone, anchorDay, err)
 	}
@@ -32,7 +30,7 @@ func TestCalendarWindows(t *testing.T) {
 		name       string
 		zone       string
 		anchor     int
-		word       catalog.Calendar
+		word       Word
 		start, end string
 	}{
 		{"a day", "UTC", 1, wordDay, "2024-05-10T00:00:00Z", "2024-05-11T00:00:00Z"},
@@ -129,65 +127,65 @@ func endMicros(text string) int64 {
 // A changed calendar starts with the next window.
 func TestCalendarChanges(t *testing.T) {
 	t.Parallel()
-	until := func(text, zone string, anchor int) catalog.PastCalendar {
-		return catalog.PastCalendar{Until: time.UnixMicro(micros(text)), Timezone: zone, BillingAnchor: anchor}
+	until := func(text, zone string, anchor int) Past {
+		return Past{Until: time.UnixMicro(micros(text)), Timezone: zone, BillingAnchor: anchor}
 	}
 	for _, row := range []struct {
 		name    string
-		word    catalog.Calendar
+		word    Word
 		zone    string
 		anchor  int
-		past    []catalog.PastCalendar
+		past    []Past
 		windows []string // the starts of windows that follow each other
 	}{
 		{
 			"a zone ahead", wordDay, "Asia/Tokyo", 1,
-			[]catalog.PastCalendar{until("2024-05-10T12:00:00Z", "UTC", 1)},
+			[]Past{until("2024-05-10T12:00:00Z", "UTC", 1)},
 			[]string{"2024-05-09T00:00:00Z", "2024-05-10T00:00:00Z", "2024-05-11T00:00:00Z", "2024-05-11T15:00:00Z", "2024-05-12T15:00:00Z"},
 		},
 		{
 			"a zone behind", wordDay, "America/New_York", 1,
-			[]catalog.PastCalendar{until("2024-05-10T12:00:00Z", "UTC", 1)},
+			[]Past{until("2024-05-10T12:00:00Z", "UTC", 1)},
 			[]string{"2024-05-10T00:00:00Z", "2024-05-11T00:00:00Z", "2024-05-11T04:00:00Z", "2024-05-12T04:00:00Z"},
 		},
 		{
 			"a change on the boundary", wordDay, "Asia/Tokyo", 1,
-			[]catalog.PastCalendar{until("2024-05-11T00:00:00Z", "UTC", 1)},
+			[]Past{until("2024-05-11T00:00:00Z", "UTC", 1)},
 			[]string{"2024-05-10T00:00:00Z", "2024-05-11T00:00:00Z", "2024-05-11T15:00:00Z"},
 		},
 		{
 			"a change a microsecond later", wordDay, "Asia/Tokyo", 1,
-			[]catalog.PastCalendar{until("2024-05-11T00:00:00.000001Z", "UTC", 1)},
+			[]Past{until("2024-05-11T00:00:00.000001Z", "UTC", 1)},
 			[]string{"2024-05-10T00:00:00Z", "2024-05-11T00:00:00Z", "2024-05-12T00:00:00Z", "2024-05-12T15:00:00Z"},
 		},
 		{
 			"an anchor", wordMonth, "UTC", 15,
-			[]catalog.PastCalendar{until("2024-05-10T12:00:00Z", "UTC", 1)},
+			[]Past{until("2024-05-10T12:00:00Z", "UTC", 1)},
 			[]string{"2024-04-01T00:00:00Z", "2024-05-01T00:00:00Z", "2024-06-01T00:00:00Z", "2024-06-15T00:00:00Z", "2024-07-15T00:00:00Z"},
 		},
 		{
 			"an anchor, seen by days", wordDay, "UTC", 15,
-			[]catalog.PastCalendar{until("2024-05-10T12:00:00Z", "UTC", 1)},
+			[]Past{until("2024-05-10T12:00:00Z", "UTC", 1)},
 			[]string{"2024-05-10T00:00:00Z", "2024-05-11T00:00:00Z", "2024-05-12T00:00:00Z"},
 		},
 		{
 			"two changes in one window: the newest counts", wordDay, "America/New_York", 1,
-			[]catalog.PastCalendar{until("2024-05-10T10:00:00Z", "UTC", 1), until("2024-05-10T12:00:00Z", "Asia/Tokyo", 1)},
+			[]Past{until("2024-05-10T10:00:00Z", "UTC", 1), until("2024-05-10T12:00:00Z", "Asia/Tokyo", 1)},
 			[]string{"2024-05-10T00:00:00Z", "2024-05-11T00:00:00Z", "2024-05-11T04:00:00Z"},
 		},
 		{
 			"a second change on the boundary: the newest counts", wordDay, "America/New_York", 1,
-			[]catalog.PastCalendar{until("2024-05-10T10:00:00Z", "UTC", 1), until("2024-05-11T00:00:00Z", "Asia/Tokyo", 1)},
+			[]Past{until("2024-05-10T10:00:00Z", "UTC", 1), until("2024-05-11T00:00:00Z", "Asia/Tokyo", 1)},
 			[]string{"2024-05-10T00:00:00Z", "2024-05-11T00:00:00Z", "2024-05-11T04:00:00Z"},
 		},
 		{
 			"there and back", wordMonth, "UTC", 1,
-			[]catalog.PastCalendar{until("2024-05-10T10:00:00Z", "UTC", 1), until("2024-05-20T12:00:00Z", "Asia/Tokyo", 20)},
+			[]Past{until("2024-05-10T10:00:00Z", "UTC", 1), until("2024-05-20T12:00:00Z", "Asia/Tokyo", 20)},
 			[]string{"2024-05-01T00:00:00Z", "2024-06-01T00:00:00Z", "2024-07-01T00:00:00Z"},
 		},
 		{
 			"a change in a shortened window", wordMonth, "UTC", 20,
-			[]catalog.PastCalendar{until("2024-05-10T10:00:00Z", "UTC", 1), until("2024-06-05T12:00:00Z", "UTC", 10)},
+			[]Past{until("2024-05-10T10:00:00Z", "UTC", 1), until("2024-06-05T12:00:00Z", "UTC", 10)},
 			[]string{"2024-05-01T00:00:00Z", "2024-06-01T00:00:00Z", "2024-06-10T00:00:00Z", "2024-06-20T00:00:00Z", "2024-07-20T00:00:00Z"},
 		},
 	} {
@@ -214,8 +212,8 @@ func TestCalendarZeroValueIsUTCFromTheFirst(t *testing.T) {
 
 func TestCalendarRefusesAnUnknownZone(t *testing.T) {
 	t.Parallel()
-	tenant := catalog.Tenant{Name: "acme", Timezone: "UTC", BillingAnchor: 1}
-	past := []catalog.PastCalendar{{Timezone: "Mars/Olympus", BillingAnchor: 1}}
+	tenant := Setting{Timezone: "UTC", BillingAnchor: 1}
+	past := []Past{{Timezone: "Mars/Olympus", BillingAnchor: 1}}
 	if _, err := New(tenant, past, time.LoadLocation); err == nil {
 		t.Error("an unknown earlier zone was accepted")
 	}
@@ -228,7 +226,7 @@ func TestCalendarRefusesAnUnknownZone(t *testing.T) {
 // Every decision on a calendar window pays this: a budget of 2 µs.
 func BenchmarkCalendarWindow(b *testing.B) {
 	now := micros("2024-05-10T12:00:00Z")
-	for _, word := range []catalog.Calendar{wordHour, wordDay, wordWeek, wordMonth, wordYear} {
+	for _, word := range []Word{wordHour, wordDay, wordWeek, wordMonth, wordYear} {
 		c := calendarOf(b, "America/New_York", 31)
 		b.Run(string(word), func(b *testing.B) {
 			b.ReportAllocs()

@@ -3,8 +3,6 @@ package calendar
 import (
 	"fmt"
 	"time"
-
-	"github.com/quotad/quotad/internal/catalog"
 )
 
 // A clock is a time zone and the day of the month on which months start: the rules
@@ -21,14 +19,24 @@ const (
 	microsPerSec     = 1_000_000
 )
 
-// Minute is a word that windows of limits do not have and buckets do.
-const Minute catalog.Calendar = "minute"
+// A Word names a span that follows the calendar. Its text form is stable: it is stored
+// and sent.
+type Word string
+
+const (
+	Minute Word = "minute" // buckets have it, windows of limits do not
+	Hour   Word = "hour"
+	Day    Word = "day"
+	Week   Word = "week" // starts on Monday
+	Month  Word = "month"
+	Year   Word = "year"
+)
 
 // window returns the window of a calendar word that holds an instant.
-func (c clock) window(word catalog.Calendar, nowMicros int64) (startMicros, endMicros int64) {
+func (c clock) window(word Word, nowMicros int64) (startMicros, endMicros int64) {
 	now := time.UnixMicro(nowMicros).In(c.location())
 	switch word {
-	case catalog.CalendarHour:
+	case Hour:
 		start, end := cell(now, secondsPerHour)
 		return start * microsPerSec, end * microsPerSec
 	case Minute:
@@ -80,20 +88,20 @@ func offsetAt(t time.Time) int {
 }
 
 // period numbers the periods of a word; it returns the one that now's local date is in.
-func (c clock) period(word catalog.Calendar, now time.Time) int64 {
+func (c clock) period(word Word, now time.Time) int64 {
 	year, month, day := now.Date()
 	switch word {
-	case catalog.CalendarDay:
+	case Day:
 		return dayNumber(year, month, day)
-	case catalog.CalendarWeek:
+	case Week:
 		return week(dayNumber(year, month, day))
-	case catalog.CalendarMonth:
+	case Month:
 		period := int64(year)*12 + int64(month) - 1
 		if day < c.anchorIn(year, month) {
 			period--
 		}
 		return period
-	case catalog.CalendarYear:
+	case Year:
 		if month == time.January && day < c.anchorIn(year, month) {
 			year--
 		}
@@ -103,17 +111,17 @@ func (c clock) period(word catalog.Calendar, now time.Time) int64 {
 }
 
 // periodDay returns the number of the day on which a period starts.
-func (c clock) periodDay(word catalog.Calendar, period int64) int64 {
+func (c clock) periodDay(word Word, period int64) int64 {
 	switch word {
-	case catalog.CalendarDay:
+	case Day:
 		return period
-	case catalog.CalendarWeek:
+	case Week:
 		return weekDay(period)
-	case catalog.CalendarMonth:
+	case Month:
 		year := (period - mod(period, 12)) / 12
 		month := time.Month(mod(period, 12) + 1)
 		return dayNumber(int(year), month, c.anchorIn(int(year), month))
-	case catalog.CalendarYear:
+	case Year:
 		return dayNumber(int(period), time.January, c.anchorIn(int(period), time.January))
 	}
 	panic(fmt.Sprintf("calendar: unknown calendar word %q", word))

@@ -32,7 +32,7 @@ func TestApplyWritesAllThatTheFileNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantPlan := &catalog.Plan{Name: "free", Version: 1, VersionID: plan.VersionID, SpecDigest: plan.SpecDigest, Limits: []catalog.Limit{
+	wantPlan := &catalog.Plan{Name: "free", Version: 1, VersionID: plan.VersionID, SpecDigest: plan.SpecDigest, SpecText: plan.SpecText, Limits: []catalog.Limit{
 		{
 			Name: "hourly", Meter: "api.calls", Algorithm: catalog.SlidingLog, Limit: 100,
 			Window: catalog.Window{DurationMicros: 3_600_000_000},
@@ -55,7 +55,7 @@ func TestApplyWritesAllThatTheFileNames(t *testing.T) {
 		ID: tenant.ID, Name: "acme", Plan: "free", Status: catalog.StatusActive,
 		Timezone: "Asia/Jakarta", BillingAnchor: 15, CreatedAt: tenant.CreatedAt,
 	}
-	if tenant != wantTenant || tenant.ID == 0 || tenant.CreatedAt.IsZero() {
+	if !cmp.Equal(tenant, wantTenant) || tenant.ID == 0 || tenant.CreatedAt.IsZero() {
 		t.Errorf("Tenant = %+v, want %+v", tenant, wantTenant)
 	}
 	head := catalog.GenesisHash("acme")
@@ -144,7 +144,7 @@ func TestInvalidChangeChangesNothing(t *testing.T) {
 	}
 	pruned := parse(t, "meters: {api.calls: {unit: call}}\nplans: {other: {limits: []}}")
 	_, err := db.Apply(t.Context(), "tester", pruned, catalog.ApplyOptions{Prune: true})
-	wantFault(t, err, "plans.free: cannot be removed: tenants that have it: 1")
+	wantFault(t, err, "plans.free: cannot be removed: tenants that have it or get it next: 1")
 
 	if _, err := db.PutPlan(t.Context(), "tester", "free", catalog.PlanSpec{Limits: []catalog.LimitSpec{{Name: "x"}}}); err == nil {
 		t.Error("PutPlan took an invalid plan")

@@ -2,6 +2,8 @@ package catalog
 
 import (
 	"time"
+
+	"github.com/quotad/quotad/internal/calendar"
 )
 
 // UnitsMax is the largest amount of units anywhere: 15 digits are safe in JSON
@@ -92,14 +94,15 @@ type Window struct {
 }
 
 // A Calendar is a word for a window that follows the calendar.
-type Calendar string
+type Calendar = calendar.Word
 
+// The words of windows.
 const (
-	CalendarHour  Calendar = "hour"
-	CalendarDay   Calendar = "day"
-	CalendarWeek  Calendar = "week" // starts on Monday
-	CalendarMonth Calendar = "month"
-	CalendarYear  Calendar = "year"
+	CalendarHour  = calendar.Hour
+	CalendarDay   = calendar.Day
+	CalendarWeek  = calendar.Week // starts on Monday
+	CalendarMonth = calendar.Month
+	CalendarYear  = calendar.Year
 )
 
 // A Rate is units per duration. The zero value means the limit has no rate; a rate
@@ -137,6 +140,9 @@ type Limit struct {
 	// Since is the version of the plan that introduced this limit with this
 	// algorithm, meter and scope. A level kept under another one starts full.
 	Since int32
+
+	// Override is what a tenant has other numbers by for now; nil for the plan's own.
+	Override *Override
 }
 
 // A Plan is one immutable version of a named set of limits.
@@ -149,13 +155,22 @@ type Plan struct {
 	// SpecDigest is SHA-256 of the stored spec as PostgreSQL prints it (spec::text); zero
 	// for a plan that is not from a database.
 	SpecDigest [32]byte
+	// SpecText is the stored spec as PostgreSQL prints it; nil for a plan that is not
+	// from a database.
+	SpecText []byte
+	// OverrideSetID is the overrides that the plan stands under; see [Plan.Under].
+	OverrideSetID int64
 }
 
 // A Tenant is the paying customer's configuration.
 type Tenant struct {
 	ID            int64 // identity in the database; 0 in a config file
 	Name          string
-	Plan          string
+	Plan          string     // in force
+	NextPlan      string     // in force from NextPlanAt on; "" for none
+	NextPlanAt    time.Time  // zero for none
+	Overrides     []Override // of limits of the plan
+	OverrideSetID int64      // in the database; 0 without overrides
 	Status        Status
 	Timezone      string // IANA name
 	BillingAnchor int    // day of month, 1-31
@@ -170,14 +185,6 @@ const (
 	StatusSuspended Status = "suspended"
 	StatusClosed    Status = "closed"
 )
-
-// A PastCalendar is a calendar a tenant had until an instant. A window keeps the
-// calendar that was in force when it started.
-type PastCalendar struct {
-	Until         time.Time `json:"until"`
-	Timezone      string    `json:"timezone"`
-	BillingAnchor int       `json:"billing_anchor"`
-}
 
 // A Snapshot is the whole configuration of meters, plans and settings at one version. It is
 // immutable and safe for concurrent use.

@@ -33,6 +33,8 @@ type LimitSpec struct {
 const (
 	unitsRule          = "must be a whole number from 0 to 999999999999999"
 	shareRule          = "must be a whole percentage from 1 to 100"
+	openHoldsRule      = "must be at most 1000 for concurrency: a tenant may have that many open holds"
+	drainRule          = "must drain at its rate within 87660h (10 years)"
 	durationWindowRule = windowRule + "; calendar words are for fixed_window"
 )
 
@@ -54,51 +56,72 @@ func Algorithms() []Algorithm {
 }
 
 // A limitField is one field that belongs to some algorithms: whether a spec gives it,
-// and how it is read into a limit. read returns the rule that the field breaks, or "".
+// how it is read into a limit and written again, and how one limit takes it from
+// another. read returns the rule that the field breaks, or "".
 type limitField struct {
 	name  string
 	given func(s *LimitSpec) bool
 	read  func(s *LimitSpec, l *Limit) (rule string)
+	write func(l *Limit, s *LimitSpec)
+	take  func(to, from *Limit)
 }
 
 // limitFields is every field that belongs to some algorithms, in the order that
 // faults are listed in.
 var limitFields = []limitField{
-	{"limit", func(s *LimitSpec) bool { return s.Limit != nil || s.Unlimited }, readLimit},
-	unitsField("capacity", func(s *LimitSpec) *int64 { return s.Capacity }, func(l *Limit) *int64 { return &l.Capacity }),
-	unitsField("burst", func(s *LimitSpec) *int64 { return s.Burst }, func(l *Limit) *int64 { return &l.Burst }),
-	unitsField("queue", func(s *LimitSpec) *int64 { return s.Queue }, func(l *Limit) *int64 { return &l.Queue }),
-	{"window", func(s *LimitSpec) bool { return s.Window != "" }, readWindow},
-	rateField("refill", func(s *LimitSpec) string { return s.Refill }, func(l *Limit) *Rate { return &l.Refill }),
-	rateField("rate", func(s *LimitSpec) string { return s.Rate }, func(l *Limit) *Rate { return &l.Rate }),
+	{
+		name:  "limit",
+		given: func(s *LimitSpec) bool { return s.Limit != nil || s.Unlimited },
+		read:  readLimit, write: writeLimit,
+		take: func(to, from *Limit) { to.Limit, to.Unlimited = from.Limit, from.Unlimited },
+	},
+	unitsField("capacity", func(s *LimitSpec) **int64 { return &s.Capacity }, func(l *Limit) *int64 { return &l.Capacity }),
+	unitsField("burst", func(s *LimitSpec) **int64 { return &s.Burst }, func(l *Limit) *int64 { return &l.Burst }),
+	unitsField("queue", func(s *LimitSpec) **int64 { return &s.Queue }, func(l *Limit) *int64 { return &l.Queue }),
+	{
+		name:  "window",
+		given: func(s *LimitSpec) bool { return s.Window != "" },
+		read:  readWindow,
+		write: func(l *Limit, s *LimitSpec) { s.Window = l.Window.String() },
+		take:  func(to, from *Limit) { to.Window = from.Window },
+	},
+	rateField("refill", func(s *LimitSpec) *string { return &s.Refill }, func(l *Limit) *Rate { return &l.Refill }),
+	rateField("rate", func(s *LimitSpec) *string { return &s.Rate }, func(l *Limit) *Rate { return &l.Rate }),
 }
 
-func unitsField(name string, from func(*LimitSpec) *int64, to func(*Limit) *int64) limitField {
+func unitsField(name string, text func(*LimitSpec) **int64, value func(*Limit) *int64) limitField {
 	return limitField{
 		name:  name,
-		given: func(s *LimitSpec) bool { return from(s) != nil },
+		given: func(s *LimitSpec) bool { return *text(s) != nil },
 		read: func(s *LimitSpec, l *Limit) string {
-			if units := *from(s); units < 0 || units > UnitsMax {
+			if units := **text(s); units < 0 || units > UnitsMax {
 				return unitsRule
 			}
-			*to(l) = *from(s)
+			*value(l) = **text(s)
 			return ""
 		},
+		write: func(l *Limit, s *LimitSpec) {
+			units := *value(l)
+			*text(s) = &units
+		},
+		take: func(to, from *Limit) { *value(to) = *value(from) },
 	}
 }
 
-func rateField(name string, from func(*LimitSpec) string, to func(*Limit) *Rate) limitField {
+func rateField(name string, text func(*LimitSpec) *string, value func(*Limit) *Rate) limitField {
 	return limitField{
 		name:  name,
-		given: func(s *LimitSpec) bool { return from(s) != "" },
+		given: func(s *LimitSpec) bool { return *text(s) != "" },
 		read: func(s *LimitSpec, l *Limit) string {
-			rate, err := ParseRate(from(s))
+			rate, err := ParseRate(*text(s))
 			if err != nil {
 				return rateRule
 			}
-			*to(l) = rate
+			*value(l) = rate
 			return ""
 		},
+		write: func(l *Limit, s *LimitSpec) { *text(s) = value(l).String() },
+		take:  func(to, from *Limit) { *value(to) = *value(from) },
 	}
 }
 
@@ -111,11 +134,18 @@ func readLimit(s *LimitSpec, l *Limit) string {
 	case *s.Limit < 0 || *s.Limit > UnitsMax:
 		return unitsRule
 	case s.Algorithm == Concurrency && *s.Limit > HoldsOpenMax:
-		return fmt.Sprintf("must be at most %d for concurrency: a tenant may have that many open holds", HoldsOpenMax)
+		return openHoldsRule
 	default:
 		l.Limit = *s.Limit
 	}
 	return ""
+}
+
+func writeLimit(l *Limit, s *LimitSpec) {
+	if s.Unlimited = l.Unlimited; !l.Unlimited {
+		units := l.Limit
+		s.Limit = &units
+	}
 }
 
 func readWindow(s *LimitSpec, l *Limit) string {
@@ -234,7 +264,7 @@ func (s LimitSpec) compileFields(path string, l *Limit, faults *faultList) {
 		}
 	}
 	if l.Algorithm == LeakyBucket && !l.drains() {
-		faults.add(fieldPath(path, "queue"), "must drain at its rate within 87660h (10 years)")
+		faults.add(fieldPath(path, "queue"), drainRule)
 	}
 }
 
@@ -265,25 +295,13 @@ func (p *Plan) Spec() PlanSpec {
 // Spec is the limit as it is written, in its one canonical form. on_error: deny is left
 // out: plans were stored before there was anything else.
 func (l Limit) Spec() LimitSpec {
-	spec := LimitSpec{
-		Name: l.Name, Meter: l.Meter, Algorithm: l.Algorithm, Unlimited: l.Unlimited,
-		Window: l.Window.String(), Refill: l.Refill.String(), Rate: l.Rate.String(),
-		Scope: l.Scope, Mode: l.Mode, OnError: l.OnError,
-	}
-	numbers := map[string]struct {
-		to    **int64
-		units int64
-	}{
-		"limit": {&spec.Limit, l.Limit}, "capacity": {&spec.Capacity, l.Capacity},
-		"burst": {&spec.Burst, l.Burst}, "queue": {&spec.Queue, l.Queue},
-	}
+	spec := LimitSpec{Name: l.Name, Meter: l.Meter, Algorithm: l.Algorithm, Scope: l.Scope, Mode: l.Mode, OnError: l.OnError}
 	if l.LocalShare != 0 {
 		spec.LocalShare = &l.LocalShare
 	}
-	for _, field := range algorithmFields[l.Algorithm] {
-		if number, ok := numbers[field]; ok && !(field == "limit" && l.Unlimited) {
-			units := number.units
-			*number.to = &units
+	for _, field := range limitFields {
+		if slices.Contains(algorithmFields[l.Algorithm], field.name) {
+			field.write(&l, &spec)
 		}
 	}
 	return spec

@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 )
@@ -10,7 +9,7 @@ import (
 type state struct {
 	meters  map[string]haveMeter
 	plans   map[string]havePlan
-	tenants map[string]Tenant
+	tenants map[string]haveTenant
 
 	settings Settings
 }
@@ -41,10 +40,6 @@ type edits struct {
 
 type tenantEdit struct{ before, after Tenant }
 
-func (e tenantEdit) changesCalendar() bool {
-	return e.before.Timezone != e.after.Timezone || e.before.BillingAnchor != e.after.BillingAnchor
-}
-
 // none reports whether there is nothing to write.
 func (e *edits) none() bool {
 	return !slices.ContainsFunc(e.changes, func(c Change) bool { return c.Outcome != Unchanged })
@@ -61,8 +56,9 @@ func reconcile(have state, want compiled, prune bool, faults *faultList) *edits 
 	}
 	e.pruneMeters(have.meters, meters, prune)
 	plans := map[string]bool{}
-	for _, p := range want.plans {
-		plans[p.Name] = true
+	limits := have.plansByName()
+	for i, p := range want.plans {
+		plans[p.Name], limits[p.Name] = true, &want.plans[i]
 		checkMeters(p, meters, faults)
 		e.putPlan(have.plans[p.Name], p)
 	}
@@ -72,12 +68,31 @@ func reconcile(have state, want compiled, prune bool, faults *faultList) *edits 
 		faults.add("default_plan", "must name a plan: there is no %s", name)
 	}
 	for _, t := range want.tenants {
+		path := fieldPath("tenants", t.Name)
 		if !plans[t.Plan] {
-			faults.add(fieldPath(fieldPath("tenants", t.Name), "plan"), "must name a plan: there is no %s", t.Plan)
+			faults.add(fieldPath(path, "plan"), "must name a plan: there is no %s", t.Plan)
 		}
-		e.putTenant(have.tenants, t)
+		if t.NextPlan != "" && !plans[t.NextPlan] {
+			faults.add(fieldPath(path, "next_plan"), "must name a plan: there is no %s", t.NextPlan)
+		}
+		was := have.tenants[t.Name]
+		fresh, err := t.over(was)
+		if err != nil {
+			faults.add(path, "%s", err)
+		}
+		checkOverrides(was.Tenant, fresh, limits, path, faults)
+		e.putTenant(was.Tenant, fresh)
 	}
 	return e
+}
+
+// plansByName is the plans that there are, by name.
+func (s state) plansByName() map[string]*Plan {
+	plans := make(map[string]*Plan, len(s.plans))
+	for name, p := range s.plans {
+		plans[name] = &p.Plan
+	}
+	return plans
 }
 
 // pruneMeters removes the meters that are not in live, or else adds them to it.
@@ -175,25 +190,16 @@ func setSince(before []Limit, plan *Plan) {
 	}
 }
 
-func (e *edits) putTenant(have map[string]Tenant, want Tenant) {
-	was, there := have[want.Name]
-	want.ID, want.CreatedAt = was.ID, was.CreatedAt
-	kept := Tenant{Status: StatusActive, Timezone: "UTC", BillingAnchor: 1}
-	if there {
-		kept = was
-	}
-	want.Status = cmp.Or(want.Status, kept.Status)
-	want.Timezone = cmp.Or(want.Timezone, kept.Timezone)
-	want.BillingAnchor = cmp.Or(want.BillingAnchor, kept.BillingAnchor)
+func (e *edits) putTenant(was, fresh Tenant) {
 	switch {
-	case !there:
-		e.newTenants = append(e.newTenants, want)
-		e.changes = append(e.changes, specChange(ObjectTenant, want.Name, nil, want.Spec()))
-	case was == want:
-		e.changes = append(e.changes, unchanged(ObjectTenant, want.Name))
+	case was.Name == "":
+		e.newTenants = append(e.newTenants, fresh)
+		e.changes = append(e.changes, specChange(ObjectTenant, fresh.Name, nil, fresh.Spec()))
+	case was.equal(fresh):
+		e.changes = append(e.changes, unchanged(ObjectTenant, fresh.Name))
 	default:
-		e.tenants = append(e.tenants, tenantEdit{was, want})
-		e.changes = append(e.changes, specChange(ObjectTenant, want.Name, was.Spec(), want.Spec()))
+		e.tenants = append(e.tenants, tenantEdit{was, fresh})
+		e.changes = append(e.changes, specChange(ObjectTenant, fresh.Name, was.Spec(), fresh.Spec()))
 	}
 }
 

@@ -40,10 +40,10 @@ func drawConfig(t *rapid.T) compiled {
 		want.settings.DefaultPlan = "p"
 	}
 	if rapid.Bool().Draw(t, "has tenant") {
-		want.tenants = []Tenant{{
+		want.tenants = []wantedTenant{{Tenant: Tenant{
 			Name: "t", Plan: "p", Timezone: "UTC", BillingAnchor: rapid.IntRange(1, 2).Draw(t, "anchor"),
 			Status: rapid.SampledFrom([]Status{"", StatusActive, StatusClosed}).Draw(t, "status"),
-		}}
+		}}}
 	}
 	return want
 }
@@ -74,10 +74,10 @@ func (s *state) carryOut(e *edits) {
 	}
 	for _, t := range e.newTenants {
 		t.ID = 1
-		s.tenants[t.Name] = t
+		s.tenants[t.Name] = haveTenant{Tenant: t}
 	}
 	for _, t := range e.tenants {
-		s.tenants[t.after.Name] = t.after
+		s.tenants[t.after.Name] = haveTenant{Tenant: t.after}
 	}
 }
 
@@ -86,7 +86,7 @@ func (s *state) carryOut(e *edits) {
 func TestReconcileConvergesAndKeepsSince(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		have := state{meters: map[string]haveMeter{}, plans: map[string]havePlan{}, tenants: map[string]Tenant{}}
+		have := state{meters: map[string]haveMeter{}, plans: map[string]havePlan{}, tenants: map[string]haveTenant{}}
 		for range rapid.IntRange(1, 6).Draw(t, "steps") {
 			want, prune := drawConfig(t), rapid.Bool().Draw(t, "prune")
 			before := map[string]havePlan{}

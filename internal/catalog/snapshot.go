@@ -168,6 +168,37 @@ func (s *Store) PlanVersions(ctx context.Context, q Querier) (map[int64]*Plan, e
 	return byID, nil
 }
 
+// The primary key finds the rows; no lock, rows never change.
+const overrideSetsSQL = `
+select override_set_id, overrides
+from quotad.override_set
+where override_set_id = any($1)`
+
+// OverrideSets returns sets of overrides by their ids. Those that there are not are left
+// out.
+func (s *Store) OverrideSets(ctx context.Context, q Querier, ids []int64) (map[int64]*OverrideSet, error) {
+	sets, err := collect(ctx, q, scanOverrideSet, overrideSetsSQL, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read override sets: %w", err)
+	}
+	byID := make(map[int64]*OverrideSet, len(sets))
+	for _, set := range sets {
+		byID[set.ID] = set
+	}
+	return byID, nil
+}
+
+func scanOverrideSet(row pgx.CollectableRow) (*OverrideSet, error) {
+	var (
+		id   int64
+		text []byte
+	)
+	if err := row.Scan(&id, &text); err != nil {
+		return nil, err
+	}
+	return decodeOverrides(id, text)
+}
+
 func scanPlan(row pgx.CollectableRow) (*Plan, error) {
 	var (
 		versionID int64

@@ -53,14 +53,6 @@ type PlanSpec struct {
 	Limits []LimitSpec `json:"limits"`
 }
 
-// A TenantSpec is a tenant as it is written in a file and in JSON.
-type TenantSpec struct {
-	Plan          string `json:"plan"`
-	Timezone      string `json:"timezone,omitempty"`       // IANA name; UTC if absent
-	BillingAnchor *int   `json:"billing_anchor,omitempty"` // day of month; 1 if absent
-	Status        Status `json:"status,omitempty"`         // if absent: as it was, active for a new tenant
-}
-
 // Validate returns every fault of the configuration by itself. What it refers to may
 // be in the database; [Store.Apply] checks that.
 func (c *Config) Validate() error {
@@ -73,7 +65,7 @@ func (c *Config) Validate() error {
 type compiled struct {
 	meters  []Meter // sorted by name, as are the others
 	plans   []Plan
-	tenants []Tenant // a zero Status, Timezone or BillingAnchor means: as it was
+	tenants []wantedTenant
 
 	settings      SettingsSpec
 	wholeSettings bool
@@ -178,47 +170,6 @@ func (m *Meter) Spec() MeterSpec {
 		spec.Weights[pool] = WeightText(weight.String())
 	}
 	return spec
-}
-
-// Validate returns every fault of the tenant's configuration.
-func (s TenantSpec) Validate() error {
-	var faults faultList
-	s.compile("", "", map[string]bool{}, &faults)
-	return faults.err()
-}
-
-// compile remembers in zones which time zones exist: most tenants share a few.
-func (s TenantSpec) compile(name, path string, zones map[string]bool, faults *faultList) Tenant {
-	t := Tenant{Name: name, Plan: s.Plan, Status: s.Status, Timezone: s.Timezone}
-	switch {
-	case s.Plan == "":
-		faults.add(fieldPath(path, "plan"), "is required")
-	case !ValidName(s.Plan):
-		faults.add(fieldPath(path, "plan"), NameRule)
-	}
-	known, seen := zones[t.Timezone]
-	if !seen {
-		known = t.Timezone == "" || validZone(t.Timezone)
-		zones[t.Timezone] = known
-	}
-	if !known {
-		faults.add(fieldPath(path, "timezone"), "must be an IANA time zone such as Asia/Jakarta or UTC")
-	}
-	if s.BillingAnchor != nil {
-		t.BillingAnchor = *s.BillingAnchor
-	}
-	if s.BillingAnchor != nil && (t.BillingAnchor < 1 || t.BillingAnchor > 31) {
-		faults.add(fieldPath(path, "billing_anchor"), "must be a whole number from 1 to 31")
-	}
-	if s.Status != "" {
-		oneOf(faults, fieldPath(path, "status"), s.Status, StatusActive, StatusSuspended, StatusClosed)
-	}
-	return t
-}
-
-// Spec is the tenant's configuration as it is written, in its one canonical form.
-func (t Tenant) Spec() TenantSpec {
-	return TenantSpec{Plan: t.Plan, Timezone: t.Timezone, BillingAnchor: &t.BillingAnchor, Status: t.Status}
 }
 
 // validZone refuses names that mean something else elsewhere: Local and localtime are

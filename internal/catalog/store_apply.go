@@ -87,10 +87,8 @@ where p.plan = any($1) or ($2 and not p.removed)`
 
 // account_tenant_unique finds them. No lock: only changes of the configuration write
 // these columns, and those are serial.
-const stateTenantsSQL = `
-select tenant_id, tenant, plan, status, timezone, billing_anchor, created_at
-from quotad.account
-where tenant = any($1)`
+const stateTenantsSQL = tenantRows + `
+where a.tenant = any($1)`
 
 // readState reads what a configuration names or refers to, and with all also every
 // other meter and plan.
@@ -106,8 +104,15 @@ func readState(ctx context.Context, tx pgx.Tx, want compiled, all bool) (state, 
 		}
 	}
 	for _, t := range want.tenants {
-		plans[t.Plan] = true
+		plans[t.Plan], plans[t.NextPlan] = true, true
 		tenants = append(tenants, t.Name)
+	}
+	haveTenants, err := collect(ctx, tx, scanHaveTenant, stateTenantsSQL, tenants)
+	if err != nil {
+		return state{}, fmt.Errorf("read tenants: %w", err)
+	}
+	for _, t := range haveTenants {
+		plans[t.Plan], plans[t.NextPlan] = true, true
 	}
 	plans[want.settings.DefaultPlan] = true
 	haveMeters, err := collect(ctx, tx, scanHaveMeter, stateMetersSQL, slices.Sorted(maps.Keys(meters)), all)
@@ -118,10 +123,6 @@ func readState(ctx context.Context, tx pgx.Tx, want compiled, all bool) (state, 
 	if err != nil {
 		return state{}, fmt.Errorf("read plans: %w", err)
 	}
-	haveTenants, err := collect(ctx, tx, scanTenant, stateTenantsSQL, tenants)
-	if err != nil {
-		return state{}, fmt.Errorf("read tenants: %w", err)
-	}
 	settings, err := readSettings(ctx, tx)
 	if err != nil {
 		return state{}, err
@@ -129,7 +130,7 @@ func readState(ctx context.Context, tx pgx.Tx, want compiled, all bool) (state, 
 	return state{
 		meters:  byName(haveMeters, func(m haveMeter) string { return m.Name }),
 		plans:   byName(havePlans, func(p havePlan) string { return p.Name }),
-		tenants: byName(haveTenants, func(t Tenant) string { return t.Name }),
+		tenants: byName(haveTenants, func(t haveTenant) string { return t.Name }),
 
 		settings: settings,
 	}, nil
@@ -178,20 +179,21 @@ func scanHavePlan(row pgx.CollectableRow) (havePlan, error) {
 	return havePlan{*plan, removed}, nil
 }
 
-func scanTenant(row pgx.CollectableRow) (Tenant, error) {
-	var t Tenant
-	err := row.Scan(&t.ID, &t.Name, &t.Plan, &t.Status, &t.Timezone, &t.BillingAnchor, &t.CreatedAt)
-	t.CreatedAt = t.CreatedAt.UTC()
-	return t, err
-}
-
-// account_plan finds the accounts of each plan; an index-only scan of those alone.
+// account_plan and account_of_next_plan find the accounts of each plan; index-only scans of
+// those alone.
 const plansUsedSQL = `
-select plan, count(*)
-from quotad.account
-where plan = any($1)
-group by plan
-order by plan`
+select u.plan, count(*)
+from (
+  select plan
+  from quotad.account
+  where plan = any($1)
+  union all
+  select next_plan
+  from quotad.account
+  where next_plan = any($1)
+) u
+group by u.plan
+order by u.plan`
 
 // Counts two tables of at most a few thousand rows.
 const countsSQL = `
@@ -219,7 +221,7 @@ func checkWhole(ctx context.Context, tx pgx.Tx, gonePlans []string, faults *faul
 		return fmt.Errorf("count the tenants of removed plans: %w", err)
 	}
 	_, err = pgx.ForEachRow(rows, []any{&plan, &tenants}, func() error {
-		faults.add(fieldPath("plans", plan), "cannot be removed: tenants that have it: %d", tenants)
+		faults.add(fieldPath("plans", plan), "cannot be removed: tenants that have it or get it next: %d", tenants)
 		return nil
 	})
 	if err != nil {

@@ -106,7 +106,9 @@ func create(ctx context.Context, tx pgx.Tx, tenant string, c creation) error {
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(countCreationSQL, c.minute, c.made+1)
-	queueNewAccounts(batch, c.at, []Tenant{fresh})
+	made := accounts{termsOf: []string{tenant}}
+	made.fresh.add(fresh, nil, true)
+	made.queue(batch, defaultPlanActor, c.at)
 	queueChanges(batch, c.at, defaultPlanActor, []Change{specChange(ObjectTenant, tenant, nil, fresh.Spec())})
 	return tx.SendBatch(ctx, batch).Close()
 }

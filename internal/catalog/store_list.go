@@ -52,33 +52,62 @@ func (q TenantQuery) Matches(t Tenant) bool {
 }
 
 // Walked in the order of names, from the cursor, or from where names with the prefix
-// begin, to where they end: account_tenant_unique, account_of_plan with a plan, or
-// account_of_status with a status. No lock.
+// begin, to where they end: account_tenant_unique, or account_of_status with a status; with
+// a plan, account_of_plan and account_of_next_plan side by side, for tenants whose plan it
+// is, and for those whose next plan it was until its time came. No lock.
 const (
-	tenantsSQL = `
-select tenant_id, tenant, plan, status, timezone, billing_anchor, created_at
-from quotad.account
-where tenant > $n`
-	tenantsOfPlanSQL   = ` and plan = $n and tenant_id > 0`
-	tenantsOfStatusSQL = ` and status = $n and tenant_id > 0`
-	tenantsFromSQL     = ` and tenant >= $n`
-	tenantsBelowSQL    = ` and tenant < $n`
+	tenantsSQL = tenantRows + `
+where true`
+	tenantsWithPlanSQL = `
+with now as materialized (
+  select quotad.decision_clock() as at
+)` + tenantColumns + `
+from (
+  (select a.*
+  from quotad.account a, now
+  where a.plan = $n and a.tenant_id > 0 and (a.next_plan_at is null or a.next_plan_at > greatest(now.at, a.last_at))`
+	tenantsWithNextPlanSQL = `
+  order by a.tenant)
+  union all
+  (select a.*
+  from quotad.account a, now
+  where a.next_plan = $n and a.next_plan_at <= greatest(now.at, a.last_at)`
+	tenantsOfPlanSQL = `
+  order by a.tenant)
+) a` + tenantOverrides
+	tenantsOfStatusSQL = ` and a.status = $n and a.tenant_id > 0`
+	tenantsAfterSQL    = ` and a.tenant > $n`
+	tenantsFromSQL     = ` and a.tenant >= $n`
+	tenantsBelowSQL    = ` and a.tenant < $n`
 	tenantsPageSQL     = `
-order by tenant
+order by a.tenant
 limit $n`
 )
 
 func (q TenantQuery) list() *list {
 	l := &list{}
-	l.add(tenantsSQL, q.After)
-	l.when(q.Plan != "", tenantsOfPlanSQL, q.Plan)
+	if q.Plan == "" {
+		l.add(tenantsSQL)
+		q.conditions(l)
+	} else {
+		l.add(tenantsWithPlanSQL, q.Plan)
+		q.conditions(l)
+		l.add(tenantsWithNextPlanSQL, q.Plan)
+		q.conditions(l)
+		l.add(tenantsOfPlanSQL)
+	}
+	l.add(tenantsPageSQL, q.limit()+1)
+	return l
+}
+
+// conditions adds those that any list of tenants is filtered by.
+func (q TenantQuery) conditions(l *list) {
+	l.add(tenantsAfterSQL, q.After)
 	l.when(q.Status != "", tenantsOfStatusSQL, string(q.Status))
 	l.when(q.Prefix > q.After, tenantsFromSQL, q.Prefix)
 	if beyond := beyondPrefix(q.Prefix); beyond != "" {
 		l.add(tenantsBelowSQL, beyond)
 	}
-	l.add(tenantsPageSQL, q.limit()+1)
-	return l
 }
 
 // beyondPrefix returns the first text after all that begin with prefix, in the order of

@@ -26,7 +26,7 @@ func (s *Store) TenantAt(ctx context.Context, name string, at time.Time) (Tenant
 	}
 	var faults faultList
 	tenant := spec.compile(name, "", map[string]bool{}, &faults)
-	return tenant, faults.err()
+	return tenant.At(at), faults.err()
 }
 
 func scanTenantSpec(row pgx.CollectableRow) (spec TenantSpec, err error) {
@@ -63,13 +63,13 @@ const hadPlanSQL = `
 select exists (
     select
     from quotad.account
-    where tenant = $1 and plan = $2)
+    where tenant = $1 and (plan = $2 or next_plan = $2))
   or exists (
     select
     from quotad.config_change
-    where object = 'tenant' and name = $1 and after ->> 'plan' = $2)`
+    where object = 'tenant' and name = $1 and (after ->> 'plan' = $2 or after ->> 'next_plan' = $2))`
 
-// HadPlan reports whether a tenant has a plan or had it once.
+// HadPlan reports whether a tenant has a plan, had it once, or was to get it.
 func (s *Store) HadPlan(ctx context.Context, tenant, plan string) (bool, error) {
 	had, err := one(ctx, s.pool, pgx.RowTo[bool], hadPlanSQL, tenant, plan)
 	if err != nil {
@@ -88,13 +88,19 @@ where p.plan > $1 and not p.removed and p.plan in (
     from quotad.account
     where tenant = $3
     union
-    select after ->> 'plan'
-    from quotad.config_change
-    where object = 'tenant' and name = $3)
+    select next_plan
+    from quotad.account
+    where tenant = $3
+    union
+    select p.plan
+    from quotad.config_change c
+    cross join lateral (values (c.after ->> 'plan'), (c.after ->> 'next_plan')) as p(plan)
+    where c.object = 'tenant' and c.name = $3)
 order by p.plan
 limit $2`
 
-// PlansOfTenant returns what Plans does of the plans that a tenant has or had once.
+// PlansOfTenant returns what Plans does of the plans that a tenant has, had once, or was
+// to get.
 func (s *Store) PlansOfTenant(ctx context.Context, tenant string, page Page) (plans []*Plan, next string, err error) {
 	plans, err = collect(ctx, s.pool, scanPlan, plansOfTenantSQL, page.After, page.limit()+1, tenant)
 	if err != nil {

@@ -2,7 +2,9 @@ package catalog
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -119,11 +121,21 @@ func (s *Store) Plans(ctx context.Context, page Page) (plans []*Plan, next strin
 	return plans, next, nil
 }
 
+// What a tenant is, of an account a; override_set_pkey finds its overrides.
+const (
+	tenantColumns = `
+select a.tenant_id, a.tenant, a.plan, coalesce(a.next_plan, ''), a.next_plan_at, a.override_set_id, o.overrides,
+       a.status, a.timezone, a.billing_anchor, a.created_at, a.calendar_past,
+       greatest(quotad.decision_clock(), a.last_at)`
+	tenantOverrides = `
+left join quotad.override_set o on o.override_set_id = a.override_set_id`
+	tenantRows = tenantColumns + `
+from quotad.account a` + tenantOverrides
+)
+
 // account_tenant_unique finds the row; no lock.
-const tenantSQL = `
-select tenant_id, tenant, plan, status, timezone, billing_anchor, created_at
-from quotad.account
-where tenant = $1`
+const tenantSQL = tenantRows + `
+where a.tenant = $1`
 
 // Tenant returns a tenant's configuration. It returns [ErrNotFound] if there is none.
 func (s *Store) Tenant(ctx context.Context, name string) (Tenant, error) {
@@ -132,6 +144,38 @@ func (s *Store) Tenant(ctx context.Context, name string) (Tenant, error) {
 		return Tenant{}, fmt.Errorf("tenant %q: %w", name, err)
 	}
 	return t, nil
+}
+
+func scanTenant(row pgx.CollectableRow) (Tenant, error) {
+	t, err := scanHaveTenant(row)
+	return t.Tenant, err
+}
+
+func scanHaveTenant(row pgx.CollectableRow) (haveTenant, error) {
+	var t haveTenant
+	var nextPlanAt *time.Time
+	var overrides, calendars []byte
+	err := row.Scan(&t.ID, &t.Name, &t.Plan, &t.NextPlan, &nextPlanAt, &t.OverrideSetID, &overrides,
+		&t.Status, &t.Timezone, &t.BillingAnchor, &t.CreatedAt, &calendars, &t.now)
+	if err != nil {
+		return t, err
+	}
+	t.CreatedAt, t.now = t.CreatedAt.UTC(), t.now.UTC()
+	if nextPlanAt != nil {
+		t.NextPlanAt = nextPlanAt.UTC()
+	}
+	set, err := decodeOverrides(t.OverrideSetID, overrides)
+	if err != nil {
+		return t, err
+	}
+	if set != nil {
+		t.Overrides = set.Overrides
+	}
+	if calendars != nil {
+		err = json.Unmarshal(calendars, &t.calendars)
+	}
+	t.Tenant = t.At(t.now)
+	return t, err
 }
 
 // one runs a query for at most one row; none is [ErrNotFound].

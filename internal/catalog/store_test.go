@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/pgtest"
 )
@@ -91,6 +92,8 @@ select concat_ws(' ',
   (select md5(string_agg(v::text, ',' order by plan_version_id)) from quotad.plan_version v),
   (select md5(string_agg(a::text, ',' order by tenant_id)) from quotad.account a),
   (select s::text from quotad.setting s),
+  (select md5(string_agg(o::text, ',' order by override_set_id)) from quotad.override_set o),
+  (select md5(string_agg(t::text, ',' order by terms_id)) from quotad.terms t),
   (select md5(string_agg(c::text, ',' order by change_id)) from quotad.config_change c))`).Scan(&text)
 	if err != nil {
 		t.Fatalf("fingerprint: %v", err)
@@ -247,12 +250,12 @@ func TestMovedCalendarLeavesTheOneBefore(t *testing.T) {
 	if err := db.Owner(t).QueryRow(ctx, "select calendar_past from quotad.account").Scan(&text); err != nil {
 		t.Fatal(err)
 	}
-	var got, want []catalog.PastCalendar
+	var got, want []calendar.Past
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
 	for i := 4; i < 20; i++ { // the 16 newest of 20
-		want = append(want, catalog.PastCalendar{
+		want = append(want, calendar.Past{
 			Until: start.Add(time.Duration(i) * time.Hour), Timezone: "Asia/Jakarta", BillingAnchor: 15 + i%2,
 		})
 	}

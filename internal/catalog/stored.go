@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // storedPlan is the form of plan_version.spec: the canonical spec, and each limit's
@@ -57,7 +58,7 @@ func decodeStored(name string, version int32, versionID int64, spec []byte) (*Pl
 		return nil, fmt.Errorf("%w: version %d of plan %s: %w", ErrUnreadable, version, name, err)
 	}
 	plan.Version, plan.VersionID = version, versionID
-	plan.SpecDigest = sha256.Sum256(spec) // jsonb travels as its text
+	plan.SpecText, plan.SpecDigest = slices.Clone(spec), sha256.Sum256(spec) // jsonb travels as its text
 	return &plan, nil
 }
 

@@ -27,8 +27,8 @@ var calendars = []Calendar{CalendarHour, CalendarDay, CalendarWeek, CalendarMont
 // ParseWindow reads a duration as Go writes them ("1h", "1h30m", "250ms"), or a
 // calendar word. A duration is a whole number of microseconds.
 func ParseWindow(text string) (Window, error) {
-	if calendar := Calendar(text); slices.Contains(calendars, calendar) {
-		return Window{Calendar: calendar}, nil
+	if word := Calendar(text); slices.Contains(calendars, word) {
+		return Window{Calendar: word}, nil
 	}
 	micros, ok := parseMicros(text)
 	if !ok || micros < windowMicrosMin {

@@ -24,7 +24,7 @@ func TestAccountsLockedElsewhereAreLeftOut(t *testing.T) {
 	j := w.journal(t, "acme")
 	j.write(t, draft{at: march, meter: "calls", subject: "user-1", units: 3})
 	w.db.Exec(t, `update quotad.account set status = 'suspended', timezone = 'Asia/Jakarta', billing_anchor = 31,
-		calendar_past = '[{"until": "2026-01-01T00:00:00Z"}]' where tenant = 'acme'`)
+		next_plan = 'max', next_plan_at = '2026-04-01', override_set_id = 7, terms_at = '2026-03-01', calendar_past = '[{"until": "2026-01-01T00:00:00Z"}]' where tenant = 'acme'`)
 	w.journal(t, "busy")
 	w.journal(t, "globex")
 	w.journal(t, "not asked for")
@@ -32,7 +32,7 @@ func TestAccountsLockedElsewhereAreLeftOut(t *testing.T) {
 	var got []Account
 	send(t, w.session, func(b *pgx.Batch) {
 		QueueLock(b, []string{"globex", "busy", "nobody", "acme"}, false, func(a Account) {
-			a.LastAt = a.LastAt.UTC()
+			a.LastAt, a.NextPlanAt, a.TermsAt = a.LastAt.UTC(), a.NextPlanAt.UTC(), a.TermsAt.UTC()
 			got = append(got, a)
 		})
 	})
@@ -40,9 +40,11 @@ func TestAccountsLockedElsewhereAreLeftOut(t *testing.T) {
 	acme := j.account
 	acme.Plan, acme.Status, acme.Timezone, acme.BillingAnchor = "pro", "suspended", "Asia/Jakarta", 31
 	acme.CalendarPast = []byte(`[{"until": "2026-01-01T00:00:00Z"}]`)
+	acme.NextPlan, acme.NextPlanAt = "max", time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+	acme.OverrideSetID, acme.TermsAt = 7, time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	globex := Account{
 		TenantID: acme.TenantID + 2, Tenant: "globex", Plan: "pro", Status: "active", Timezone: "UTC", BillingAnchor: 1,
-		LastAt: epoch(), HeadHash: genesis("globex"),
+		NextPlanAt: epoch(), TermsAt: epoch(), LastAt: epoch(), HeadHash: genesis("globex"),
 	}
 	if diff := cmp.Diff([]Account{acme, globex}, got); diff != "" {
 		t.Errorf("accounts (-want +got):\n%s", diff)

@@ -17,6 +17,10 @@ type Account struct {
 	Timezone      string
 	BillingAnchor int
 	CalendarPast  []byte // JSON; nil when the calendar never changed
+	NextPlan      string // "" for none
+	NextPlanAt    time.Time
+	OverrideSetID int64     // 0 for none
+	TermsAt       time.Time // when plan, next plan or overrides were last changed
 	Seq           int64
 	LastAt        time.Time
 	HeadHash      [32]byte
@@ -30,6 +34,7 @@ type Account struct {
 const (
 	lockColumns = `
 select a.tenant_id, a.tenant, a.plan, a.status, a.timezone, a.billing_anchor, a.calendar_past,
+       coalesce(a.next_plan, ''), coalesce(a.next_plan_at, '1970-01-01 00:00:00+00'), a.override_set_id, a.terms_at,
        a.seq, a.last_at, a.head_hash, a.subject_seq, a.open_holds
 from quotad.account a
 where a.tenant = any($1::text[])
@@ -51,7 +56,8 @@ func QueueLock(b *pgx.Batch, tenants []string, wait bool, got func(Account)) {
 			var a Account
 			hash := a.HeadHash[:]
 			if err := rows.Scan(&a.TenantID, &a.Tenant, &a.Plan, &a.Status, &a.Timezone, &a.BillingAnchor,
-				&a.CalendarPast, &a.Seq, &a.LastAt, &hash, &a.SubjectSeq, &a.OpenHolds); err != nil {
+				&a.CalendarPast, &a.NextPlan, &a.NextPlanAt, &a.OverrideSetID, &a.TermsAt,
+				&a.Seq, &a.LastAt, &hash, &a.SubjectSeq, &a.OpenHolds); err != nil {
 				return fmt.Errorf("read account: %w", err)
 			}
 			copy(a.HeadHash[:], hash)

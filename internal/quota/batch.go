@@ -336,7 +336,7 @@ func (b *batch) noteDenial(res *result) {
 		return
 	}
 	b.runner.engine.denials.note(res.work.facts.tenantID, deniedCall{
-		decision: *d, afterSeq: res.afterSeq, planVersionID: res.work.book.rules.plan.VersionID,
+		decision: *d, afterSeq: res.afterSeq, plan: res.work.book.rules.plan,
 	})
 }
 

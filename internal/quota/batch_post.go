@@ -53,6 +53,7 @@ func (b *batch) enter(t *tenantWork, lines []line, id uuid.UUID, at time.Time, d
 				BatchID:       b.id,
 				RefSeq:        l.refSeq,
 				PlanVersionID: plan.VersionID,
+				OverrideSetID: plan.OverrideSetID,
 				SpecDigest:    plan.SpecDigest,
 				LimitsUsed:    l.limitsUsed,
 				LimitsHeld:    l.limitsHeld,

@@ -36,7 +36,7 @@ func (b *batch) read(ctx context.Context) error {
 		}
 		if !b.queueReads(&queries, round == 0) {
 			b.closeEdges()
-			return nil
+			return b.carryLevels(ctx)
 		}
 		if err := b.runner.session.Send(ctx, &queries, b.runner.engine.config.readTimeout); err != nil {
 			return err
@@ -76,7 +76,7 @@ func (b *batch) predict() {
 			continue
 		}
 		t.exists, t.facts, t.holding = true, known.facts, known.holding
-		if r, err := b.runner.rulesFor(b.snapshot, known.facts); err == nil {
+		if r, err := b.runner.rulesFor(b.snapshot, known.facts, now); err == nil {
 			t.book = newBook(r, b.snapshot)
 			t.book.nowMicros = now
 		}
@@ -338,12 +338,15 @@ func (b *batch) reconcile(ctx context.Context) error {
 		}
 		b.snapshot = snapshot
 	}
+	if err := b.runner.loadSets(ctx, b.tenants); err != nil {
+		return err
+	}
 	for _, t := range b.tenants {
 		if !t.locked {
 			continue
 		}
 		actual := factsOf(&t.account)
-		if t.book == nil || actual != t.facts || stale {
+		if t.book == nil || actual != t.facts || stale || actual.dated() {
 			t.facts = actual
 			b.runner.engine.tenants.Set(t.name, known{actual, t.account.OpenHolds > 0})
 			if err := b.restart(t); err != nil {
@@ -357,15 +360,19 @@ func (b *batch) reconcile(ctx context.Context) error {
 			b.runner.engine.tenants.Set(t.name, known{actual, t.holding})
 		}
 		t.book.status = catalog.Status(t.account.Status)
-		t.book.clockMicros = b.clock.At.UnixMicro()
-		t.book.nowMicros = max(t.book.clockMicros, t.account.LastAt.UnixMicro())
+		t.book.clockMicros, t.book.nowMicros = b.clock.At.UnixMicro(), b.now(t)
 	}
 	return nil
 }
 
-// restart gives t a book under the rules that hold, keeping totals that are read.
+// now is the instant that decisions of a locked tenant are of.
+func (b *batch) now(t *tenantWork) int64 {
+	return max(b.clock.At.UnixMicro(), t.account.LastAt.UnixMicro())
+}
+
+// restart gives t a book under the rules that hold now, keeping totals that are read.
 func (b *batch) restart(t *tenantWork) error {
-	r, err := b.runner.rulesFor(b.snapshot, t.facts)
+	r, err := b.runner.rulesFor(b.snapshot, t.facts, b.now(t))
 	if err != nil {
 		return err
 	}

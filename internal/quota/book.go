@@ -44,44 +44,29 @@ type total struct {
 	changed      bool
 }
 
-// level is the kept state of a limit, and which limit it was kept for.
+// level is the kept state of a limit, and what was in force when it was written. In a book
+// it is carried to what is in force there.
 type level struct {
 	State
-	algorithm catalog.Algorithm
-	plan      string
-	since     int32
-	changed   bool
+	versionID     int64
+	overrideSetID int64
+	changed       bool
 }
 
-// belongsTo reports whether a level that was kept for another version or plan goes on
-// under l of plan. Limits are matched by name. A limit that its plan changed to this
-// algorithm since then starts full, once.
-func (v *level) belongsTo(l *limit, plan string) bool {
-	return v.algorithm == l.Algorithm && (v.plan != plan || v.since == l.Since)
-}
-
-// stateFor returns the state to go on from under l of plan; the zero State starts full.
-func (v *level) stateFor(l *limit, plan string) State {
-	if !v.belongsTo(l, plan) {
-		return State{}
-	}
-	return v.State
-}
-
-// spend takes what an entry of a kind used at an instant under l of plan, and reports
-// whether it did. A shadow level that would have denied stays as it is, as if it had. What
-// is recorded and was not decided cannot be denied; a leaky bucket, which hands out
-// departures, has nothing to do with it.
-func (v *level) spend(l *limit, plan string, kind ledger.Kind, nowMicros, held, units int64) bool {
+// spend takes what an entry of a kind used at an instant under l of plan, which the level
+// is carried to, and reports whether it did. A shadow level that would have denied stays as
+// it is, as if it had. What is recorded and was not decided cannot be denied; a leaky
+// bucket, which hands out departures, has nothing to do with it.
+func (v *level) spend(l *limit, plan *catalog.Plan, kind ledger.Kind, nowMicros, held, units int64) bool {
 	decided := kind == ledger.KindConsume
 	if units == 0 || !decided && l.Algorithm == catalog.LeakyBucket {
 		return false
 	}
-	view := View{NowMicros: nowMicros, State: v.stateFor(l, plan)}
+	view := View{NowMicros: nowMicros, State: v.State}
 	if decided && l.Mode == catalog.ModeShadow && !l.admits(l.rule.Used(view), held, units) {
 		return false
 	}
-	*v = level{State: l.rule.Take(view, units), algorithm: l.Algorithm, plan: plan, since: l.Since}
+	*v = level{State: l.rule.Take(view, units), versionID: plan.VersionID, overrideSetID: plan.OverrideSetID}
 	return true
 }
 
@@ -120,7 +105,7 @@ func (b *book) view(l *limit, subject string) View {
 	case l.Algorithm == catalog.Concurrency:
 		v.OpenHolds = b.openHolds(l, subject)
 	case l.Algorithm.KeepsLevel():
-		v.State = b.levels[key].stateFor(l, b.rules.plan.Name)
+		v.State = b.levels[key].State
 	default:
 		v.Before = b.before[key]
 	}
@@ -193,7 +178,7 @@ func (b *book) enter(e *line) {
 			continue
 		}
 		kept := b.levels[key]
-		if kept.spend(l, b.rules.plan.Name, e.kind, b.nowMicros, b.held(l, e.subject), e.units) {
+		if kept.spend(l, b.rules.plan, e.kind, b.nowMicros, b.held(l, e.subject), e.units) {
 			kept.changed = true
 		}
 	}

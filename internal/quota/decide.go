@@ -252,10 +252,14 @@ func (b *book) lineOf(c *charge, r *Request) line {
 }
 
 func newResult(l *limit, meter *catalog.Meter) LimitResult {
-	return LimitResult{
+	result := LimitResult{
 		Name: l.Name, Meter: l.Meter, Unit: meter.Unit, Algorithm: l.Algorithm, Scope: l.Scope, Mode: l.Mode,
 		Unlimited: l.Unlimited, Limit: l.units, WindowMicros: l.windowMicros,
 	}
+	if o := l.Override; o != nil {
+		result.Override = &OverrideResult{Until: o.Until(), Reason: o.Reason}
+	}
+	return result
 }
 
 // report fills in how every limit stands after the decision.

@@ -132,6 +132,10 @@ type LimitResult struct {
 	ResetMS   int64             `json:"reset_after_ms"` // until nothing of it is used, with no further traffic
 	DelayMS   *int64            `json:"delay_ms,omitzero"`
 
+	// Override says why the tenant has other numbers than the plan for now; nil for the
+	// plan's own.
+	Override *OverrideResult `json:"override,omitzero"`
+
 	// Approximate says, at an instant of the past, that used may be one unit less.
 	Approximate bool `json:"approximate,omitzero"`
 
@@ -144,25 +148,32 @@ type LimitResult struct {
 	WindowMicros int64 `json:"-"`
 }
 
+// An OverrideResult is a dated override that a limit has its numbers by.
+type OverrideResult struct {
+	Until  time.Time `json:"until"`
+	Reason string    `json:"reason"`
+}
+
 // MarshalJSON leaves out what has no number: limit and remaining of an unlimited limit,
 // and the reset of one that never resets.
 func (l LimitResult) MarshalJSON() ([]byte, error) {
 	type plain LimitResult
 	out := struct {
 		plain
-		Limit       *int64 `json:"limit,omitzero"`
-		Used        int64  `json:"used"` // again, to keep the order of members
-		Held        int64  `json:"held"`
-		Remaining   *int64 `json:"remaining,omitzero"`
-		Violated    bool   `json:"violated,omitzero"`
-		WouldDeny   bool   `json:"would_deny,omitzero"`
-		RetryMS     *int64 `json:"retry_after_ms,omitzero"`
-		ResetMS     *int64 `json:"reset_after_ms,omitzero"`
-		DelayMS     *int64 `json:"delay_ms,omitzero"`
-		Approximate bool   `json:"approximate,omitzero"`
+		Limit       *int64          `json:"limit,omitzero"`
+		Used        int64           `json:"used"` // again, to keep the order of members
+		Held        int64           `json:"held"`
+		Remaining   *int64          `json:"remaining,omitzero"`
+		Violated    bool            `json:"violated,omitzero"`
+		WouldDeny   bool            `json:"would_deny,omitzero"`
+		RetryMS     *int64          `json:"retry_after_ms,omitzero"`
+		ResetMS     *int64          `json:"reset_after_ms,omitzero"`
+		DelayMS     *int64          `json:"delay_ms,omitzero"`
+		Override    *OverrideResult `json:"override,omitzero"`
+		Approximate bool            `json:"approximate,omitzero"`
 	}{
 		plain: plain(l), Used: l.Used, Held: l.Held, Violated: l.Violated, WouldDeny: l.WouldDeny,
-		RetryMS: l.RetryMS, DelayMS: l.DelayMS, Approximate: l.Approximate,
+		RetryMS: l.RetryMS, DelayMS: l.DelayMS, Override: l.Override, Approximate: l.Approximate,
 	}
 	if !l.Unlimited {
 		out.Limit, out.Remaining = &l.Limit, &l.Remaining

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/quotad/quotad/internal/cache"
 	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/spool"
@@ -48,6 +49,7 @@ type DegradedLimit struct {
 type degrader struct {
 	engine *Engine
 	spool  *spool.Spool // nil: it grants nothing
+	sets   *cache.Cache[int64, *catalog.OverrideSet]
 
 	mu        sync.Mutex
 	rules     map[rulesKey]*rules // of shared plans
@@ -61,6 +63,7 @@ type degrader struct {
 func newDegrader(e *Engine) (*degrader, error) {
 	g := &degrader{
 		engine: e, spool: e.config.Spool, clock: e.config.localClock,
+		sets:  cache.New[int64, *catalog.OverrideSet](cache.Options{EntriesMax: compiledMax}),
 		rules: make(map[rulesKey]*rules), copies: newLocalCopies(),
 		saidCount: make(map[string]int), keyed: make(map[keyedGrant]*grant),
 	}
@@ -134,11 +137,13 @@ func (g *degrader) known(tenant string) (*rules, *catalog.Snapshot, error) {
 	if snapshot == nil || !ok || f.status != catalog.StatusActive {
 		return nil, nil, unavailable(errNotKnown)
 	}
-	plan := snapshot.Plan(f.plan)
-	if plan == nil {
+	now := g.engine.clock.estimate()
+	plan := snapshot.Plan(f.terms.PlanAt(now))
+	set, ok := g.sets.Get(f.terms.OverrideSetID)
+	if plan == nil || !ok && f.terms.OverrideSetID != 0 {
 		return nil, nil, unavailable(errNotKnown)
 	}
-	key := rulesKey{plan.VersionID, f.timezone, f.billingAnchor, f.calendarPast}
+	key := rulesKey{plan.VersionID, f.terms.OverrideSetID, set.Active(now), f.timezone, f.billingAnchor, f.calendarPast}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if have := g.rules[key]; have != nil {
@@ -151,7 +156,7 @@ func (g *degrader) known(tenant string) (*rules, *catalog.Snapshot, error) {
 	if len(g.rules) >= compiledMax {
 		clear(g.rules)
 	}
-	g.rules[key] = compilePlan(sharedPlan(plan), calendar)
+	g.rules[key] = compilePlan(sharedPlan(plan.Under(set, now)), calendar)
 	return g.rules[key], snapshot, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/pg"
 )
 
@@ -55,9 +56,9 @@ type denialCountKey struct {
 
 // deniedCall is a denial as it was answered.
 type deniedCall struct {
-	decision      Decision
-	afterSeq      int64
-	planVersionID int64
+	decision Decision
+	afterSeq int64
+	plan     *catalog.Plan // with the tenant's overrides
 }
 
 func newDenialLog(e *Engine) *denialLog {
@@ -276,6 +277,7 @@ type Denial struct {
 	AfterSeq  int64 // the tenant's newest entry then; 0 for none
 
 	PlanVersionID int64
+	OverrideSetID int64 // 0 for none
 	Plan          string
 	PlanVersion   int32
 	Reason        Reason

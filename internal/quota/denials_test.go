@@ -117,7 +117,7 @@ func TestDenialsKeptAreBounded(t *testing.T) {
 		g := newGatheredDenials()
 		for i := range 2 * denialsPerWrite {
 			call := denied(write*2*denialsPerWrite + i)
-			call.planVersionID = plan.VersionID
+			call.plan = plan
 			g.add(tenant.ID, call)
 		}
 		if g.size != denialsPerWrite {

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -19,6 +20,8 @@ type desk struct {
 	status   catalog.Status
 	entries  []deskEntry
 	levels   map[keptLevel]level
+	terms    []catalog.Terms
+	versions []catalog.PlanVersion
 }
 
 type deskEntry struct {
@@ -62,6 +65,10 @@ func (d *desk) plan(plan *catalog.Plan) {
 		{ID: 3, Name: "spare", Unit: "unit"},
 	}, []*catalog.Plan{plan})
 	d.rules = compilePlan(plan, &calendar.Calendar{})
+	d.terms = append(d.terms, catalog.Terms{AtMicros: d.lastAt(), Plan: plan.Name})
+	if !slices.ContainsFunc(d.versions, func(v catalog.PlanVersion) bool { return v.VersionID == plan.VersionID }) {
+		d.versions = append(d.versions, catalog.PlanVersion{Plan: *plan, CreatedAt: time.UnixMicro(d.lastAt())})
+	}
 }
 
 // lastAt is the instant of the newest entry; the tenant's time never falls behind it.
@@ -82,6 +89,9 @@ func (d *desk) book(clockMicros int64, r *Request) *book {
 		}, func(key limitKey) {
 			if key.limit.Algorithm.KeepsLevel() {
 				kept := d.levels[keptLevel{key.limit.Name, key.subject}]
+				if err := kept.carry(catalog.NewTimeline(d.terms, d.versions, nil), key.limit.Name, b.inForce()); err != nil {
+					panic(err)
+				}
 				b.levels[key] = &kept
 				return
 			}

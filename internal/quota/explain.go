@@ -33,6 +33,8 @@ type Explanation struct {
 	Text        string             `json:"text"`
 
 	Entries []ledger.Entry `json:"-"` // of an allowed request
+
+	inForce catalog.InForce
 }
 
 // A LimitExplanation is what one limit compared.
@@ -111,8 +113,9 @@ func (x *Reader) entries(ctx context.Context, tenant string, entries []ledger.En
 	out := Explanation{
 		Tenant: tenant, Subject: first.Subject, Kind: first.Kind, RequestID: first.RequestID, At: first.At, Allowed: true,
 		Plan: first.Plan, PlanVersion: first.PlanVersion, AfterSeq: first.Seq - 1, Entries: entries, Consistent: true,
+		inForce: entryInForce(first),
 	}
-	rules, account, err := x.rules(ctx, tenant, first.PlanVersionID)
+	rules, account, err := x.rules(ctx, tenant, out.inForce)
 	if err != nil {
 		return out, err
 	}
@@ -145,8 +148,9 @@ func (x *Reader) denial(ctx context.Context, tenant string, d *Denial) (Explanat
 	out := Explanation{
 		Tenant: tenant, Subject: d.Subject, Kind: d.Decision.kind(), RequestID: d.RequestID, At: d.At, Reason: d.Reason,
 		Plan: d.Plan, PlanVersion: d.PlanVersion, AfterSeq: d.AfterSeq, Consistent: true,
+		inForce: catalog.InForce{AtMicros: d.At.UnixMicro(), VersionID: d.PlanVersionID, OverrideSetID: d.OverrideSetID},
 	}
-	rules, account, err := x.rules(ctx, tenant, d.PlanVersionID)
+	rules, account, err := x.rules(ctx, tenant, out.inForce)
 	if err != nil {
 		return out, err
 	}
@@ -188,16 +192,21 @@ func scopedTo(l *limit, subjectID int64) int64 {
 	return 0
 }
 
-// rules returns the rules of a plan version under the tenant's calendars.
-func (x *Reader) rules(ctx context.Context, tenant string, versionID int64) (*rules, facts, error) {
+// rules returns the rules that were in force under the tenant's calendars.
+func (x *Reader) rules(ctx context.Context, tenant string, f catalog.InForce) (*rules, facts, error) {
 	account, err := accountFacts(ctx, x.db, tenant)
 	if err != nil {
 		return nil, facts{}, err
 	}
-	plan, err := x.catalog.PlanVersion(ctx, x.db, versionID)
+	plan, err := x.catalog.PlanVersion(ctx, x.db, f.VersionID)
 	if err != nil {
 		return nil, facts{}, err
 	}
+	sets, err := x.catalog.OverrideSets(ctx, x.db, []int64{f.OverrideSetID})
+	if err != nil {
+		return nil, facts{}, err
+	}
+	plan = plan.Under(sets[f.OverrideSetID], f.AtMicros)
 	cal, err := account.calendar()
 	if err != nil {
 		return nil, facts{}, err
@@ -223,6 +232,9 @@ func (x *Reader) finish(ctx context.Context, out *Explanation, tenantID int64, a
 	}
 	out.Limits = make([]LimitExplanation, len(asked))
 	v := newVersions(x.catalog)
+	if err := v.follow(ctx, x.db, tenantID); err != nil {
+		return err
+	}
 	for i := range asked {
 		out.Limits[i] = asked[i].explain(out.At, past[i])
 		l := &out.Limits[i]
@@ -272,11 +284,11 @@ func (x *Reader) countLevel(ctx context.Context, v *versions, out *Explanation, 
 	if err != nil {
 		return nil, err
 	}
-	kept, err := v.replay(ctx, x.db, past.Entries, a.limit.Meter, a.limit.Name)
+	kept, err := v.replay(ctx, x.db, past.Entries, levelName{a.limit.Meter, a.limit.Name}, out.inForce)
 	if err != nil {
 		return nil, err
 	}
-	used := a.limit.rule.Used(View{NowMicros: out.At.UnixMicro(), State: kept.stateFor(a.limit, out.Plan)})
+	used := a.limit.rule.Used(View{NowMicros: out.At.UnixMicro(), State: kept.State})
 	if kept.approximate && used > 0 {
 		return nil, nil
 	}
@@ -404,6 +416,6 @@ func (x *Explanation) sentence() string {
 
 // calendar returns the calendars of a tenant, the present and the past ones.
 func (f *facts) calendar() (*calendar.Calendar, error) {
-	tenant := catalog.Tenant{Timezone: f.timezone, BillingAnchor: f.billingAnchor}
-	return calendar.FromAccount(tenant, []byte(f.calendarPast), time.LoadLocation)
+	setting := calendar.Setting{Timezone: f.timezone, BillingAnchor: f.billingAnchor}
+	return calendar.FromAccount(setting, []byte(f.calendarPast), time.LoadLocation)
 }

@@ -34,7 +34,7 @@ func TestFixedWindowStartsFreshAtItsBoundary(t *testing.T) {
 
 func TestFixedWindowFollowsTheTenantsCalendar(t *testing.T) {
 	t.Parallel()
-	cal, err := calendar.New(catalog.Tenant{Timezone: "Asia/Jakarta", BillingAnchor: 1}, nil, time.LoadLocation)
+	cal, err := calendar.New(calendar.Setting{Timezone: "Asia/Jakarta", BillingAnchor: 1}, nil, time.LoadLocation)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,10 +36,16 @@ func (x *Reader) LimitsAt(ctx context.Context, tenant, subject string, at time.T
 	if err != nil {
 		return Decision{}, err
 	}
-	plan, err := x.planAt(ctx, account.tenantID, then.Plan, at)
+	v := newVersions(x.catalog)
+	if err := v.follow(ctx, x.db, account.tenantID); err != nil {
+		return Decision{}, err
+	}
+	terms := v.timeline.At(at.UnixMicro())
+	plan, err := x.planAt(ctx, account.tenantID, terms.PlanAt(at.UnixMicro()), at)
 	if err != nil {
 		return Decision{}, err
 	}
+	plan = plan.Under(v.timeline.Set(terms.OverrideSetID), at.UnixMicro())
 	meters, err := x.catalog.MetersByID(ctx, x.db) // also those that are removed since
 	if err != nil {
 		return Decision{}, err
@@ -50,7 +56,7 @@ func (x *Reader) LimitsAt(ctx context.Context, tenant, subject string, at time.T
 	}
 	b := newBook(compilePlan(plan, cal), catalog.NewSnapshot(0, slices.Collect(maps.Values(meters)), nil))
 	b.status, b.nowMicros, b.clockMicros = then.Status, at.UnixMicro(), at.UnixMicro()
-	approximate, err := x.fill(ctx, b, account.tenantID, subject)
+	approximate, err := x.fill(ctx, b, v, account.tenantID, subject)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -98,12 +104,12 @@ func atFault(rule string) *Error {
 
 // fill brings into the book what its limits see at its instant, and returns the names of
 // those whose level is approximate.
-func (x *Reader) fill(ctx context.Context, b *book, tenantID int64, subject string) (approximate map[string]bool, err error) {
+func (x *Reader) fill(ctx context.Context, b *book, v versions, tenantID int64, subject string) (approximate map[string]bool, err error) {
 	id, err := subjectID(ctx, x.db, tenantID, subject)
 	if err != nil {
 		return nil, err
 	}
-	f := filler{reader: x, book: b, versions: newVersions(x.catalog), tenantID: tenantID, subjectID: id, approximate: make(map[string]bool)}
+	f := filler{reader: x, book: b, versions: v, tenantID: tenantID, subjectID: id, approximate: make(map[string]bool)}
 	for meter := range b.rules.byMeter {
 		if err := f.meter(ctx, meter, subject); err != nil {
 			return nil, err
@@ -181,7 +187,7 @@ func (f *filler) meter(ctx context.Context, meter, subject string) error {
 	}
 	for _, key := range levels {
 		entries := pasts[meterKey{meter: meter, subject: key.subject}].Entries
-		kept, err := f.versions.replay(ctx, f.reader.db, entries, meter, key.limit.Name)
+		kept, err := f.versions.replay(ctx, f.reader.db, entries, levelName{meter, key.limit.Name}, f.book.inForce())
 		if err != nil {
 			return err
 		}

@@ -114,8 +114,8 @@ func (u *Usage) cut(q UsageQuery, account facts, now time.Time) ([]int64, error)
 	cal, err := account.calendar()
 	if q.Zone != "" {
 		u.Zone = q.Zone
-		tenant := catalog.Tenant{Timezone: q.Zone, BillingAnchor: 1}
-		if cal, err = calendar.New(tenant, nil, time.LoadLocation); err != nil {
+		setting := calendar.Setting{Timezone: q.Zone, BillingAnchor: 1}
+		if cal, err = calendar.New(setting, nil, time.LoadLocation); err != nil {
 			return nil, usageFault("tz", "must be an IANA time zone, like Europe/Berlin")
 		}
 	}

@@ -10,33 +10,82 @@ import (
 	"github.com/quotad/quotad/internal/ledger"
 )
 
-// versions finds the rules of plan versions and keeps them. It is not safe for
+// entryInForce is what an entry was decided under.
+func entryInForce(e *ledger.Entry) catalog.InForce {
+	return catalog.InForce{AtMicros: e.At.UnixMicro(), VersionID: e.PlanVersionID, OverrideSetID: e.OverrideSetID}
+}
+
+// versions finds the rules that were in force and keeps them. It is not safe for
 // concurrent use.
 type versions struct {
 	catalog *catalog.Store
-	byID    map[int64]*rules // nil for one that does not exist
+	plans   map[int64]*catalog.Plan        // nil for one that does not exist
+	sets    map[int64]*catalog.OverrideSet // nil for one that does not exist
+	rules   map[rulesKey]*rules
+
+	timeline *catalog.Timeline // of the tenant that is looked at
 }
 
 func newVersions(store *catalog.Store) versions {
-	return versions{catalog: store, byID: make(map[int64]*rules)}
+	return versions{
+		catalog: store, plans: make(map[int64]*catalog.Plan), sets: map[int64]*catalog.OverrideSet{0: nil},
+		rules: make(map[rulesKey]*rules),
+	}
 }
 
-// rulesOf returns the rules of a plan version, without a calendar: levels follow none.
-// It returns nil if there is no such version.
-func (v *versions) rulesOf(ctx context.Context, db ledger.Querier, versionID int64) (*rules, error) {
-	if r, known := v.byID[versionID]; known {
-		return r, nil
+// follow loads everything that a tenant ever had.
+func (v *versions) follow(ctx context.Context, db ledger.Querier, tenantID int64) error {
+	v.timeline = nil
+	timelines, err := v.catalog.Timelines(ctx, db, []catalog.TimelineQuery{{TenantID: tenantID}})
+	if err != nil {
+		return err
+	}
+	v.timeline = timelines[0]
+	return nil
+}
+
+// planOf returns a plan version; nil if there is none.
+func (v *versions) planOf(ctx context.Context, db ledger.Querier, versionID int64) (*catalog.Plan, error) {
+	if plan, known := v.plans[versionID]; known {
+		return plan, nil
 	}
 	plan, err := v.catalog.PlanVersion(ctx, db, versionID)
-	switch {
-	case errors.Is(err, catalog.ErrNotFound):
-		v.byID[versionID] = nil
-	case err != nil:
+	if err != nil && !errors.Is(err, catalog.ErrNotFound) {
 		return nil, err
-	default:
-		v.byID[versionID] = compilePlan(plan, &calendar.Calendar{})
 	}
-	return v.byID[versionID], nil
+	v.plans[versionID] = plan
+	return plan, nil
+}
+
+// setOf returns a set of overrides; nil if there is none.
+func (v *versions) setOf(ctx context.Context, db ledger.Querier, id int64) (*catalog.OverrideSet, error) {
+	if set, known := v.sets[id]; known {
+		return set, nil
+	}
+	sets, err := v.catalog.OverrideSets(ctx, db, []int64{id})
+	if err != nil {
+		return nil, err
+	}
+	v.sets[id] = sets[id]
+	return sets[id], nil
+}
+
+// rulesOf returns the rules that were in force, without a calendar: levels follow none.
+// It returns nil if there is no such version or set.
+func (v *versions) rulesOf(ctx context.Context, db ledger.Querier, f catalog.InForce) (*rules, error) {
+	plan, err := v.planOf(ctx, db, f.VersionID)
+	if plan == nil || err != nil {
+		return nil, err
+	}
+	set, err := v.setOf(ctx, db, f.OverrideSetID)
+	if err != nil || set == nil && f.OverrideSetID != 0 {
+		return nil, err
+	}
+	key := rulesKey{versionID: f.VersionID, overrideSetID: f.OverrideSetID, active: set.Active(f.AtMicros)}
+	if v.rules[key] == nil {
+		v.rules[key] = compilePlan(plan.Under(set, f.AtMicros), &calendar.Calendar{})
+	}
+	return v.rules[key], nil
 }
 
 // replayEntries bounds how far back a level is followed. One that was never full since
@@ -51,24 +100,27 @@ type pastLevel struct {
 
 // A posted is an entry as one of its meter's levels saw it.
 type posted struct {
-	limit *limit
-	plan  string
-	kind  ledger.Kind
-	used  int64 // what the limit had used before, as the entry says
-	held  int64 // what was set aside of it before
-	at    int64 // µs
-	units int64
+	limit   *limit
+	plan    *catalog.Plan
+	inForce catalog.InForce
+	kind    ledger.Kind
+	used    int64 // what the limit had used before, as the entry says
+	held    int64 // what was set aside of it before
+	units   int64
 }
 
 // replay follows the level of the limit called name through the newest entries of its
-// meter, at most replayEntries, which come newest first. It begins at the newest one
-// that found the level full: what was before does not matter.
-func (v *versions) replay(ctx context.Context, db ledger.Querier, entries []ledger.PastEntry, meter, name string) (pastLevel, error) {
+// meter, at most replayEntries, which come newest first, and carries it to what is in force
+// in the end. It begins at the newest entry that found the level full: what was before does
+// not matter.
+func (v *versions) replay(
+	ctx context.Context, db ledger.Querier, entries []ledger.PastEntry, of levelName, end catalog.InForce,
+) (pastLevel, error) {
 	var kept pastLevel
 	var since []posted
 	full := false
 	for i := range entries {
-		p, err := v.posted(ctx, db, &entries[i], meter, name)
+		p, err := v.posted(ctx, db, &entries[i], of)
 		if err != nil {
 			return kept, err
 		}
@@ -84,30 +136,37 @@ func (v *versions) replay(ctx context.Context, db ledger.Querier, entries []ledg
 	if kept.approximate = !full && len(entries) == replayEntries && len(since) > 0; kept.approximate {
 		p := &since[0]
 		kept.level = level{
-			State: p.limit.rule.Take(View{NowMicros: p.at}, p.used), algorithm: p.limit.Algorithm, plan: p.plan, since: p.limit.Since,
+			State:     p.limit.rule.Take(View{NowMicros: p.inForce.AtMicros}, p.used),
+			versionID: p.plan.VersionID, overrideSetID: p.plan.OverrideSetID,
 		}
 	}
-	for _, p := range since {
-		kept.spend(p.limit, p.plan, p.kind, p.at, p.held, p.units)
+	for i := range since {
+		p := &since[i]
+		if err := kept.carry(v.timeline, of.limit, p.inForce); err != nil {
+			return kept, err
+		}
+		kept.spend(p.limit, p.plan, p.kind, p.inForce.AtMicros, p.held, p.units)
 	}
-	return kept, nil
+	return kept, kept.carry(v.timeline, of.limit, end)
 }
+
+// levelName names a level by its meter and limit.
+type levelName struct{ meter, limit string }
 
 // posted returns what an entry that used units says of a limit; no limit where its plan
 // version has none of that name that keeps a level.
-func (v *versions) posted(ctx context.Context, db ledger.Querier, e *ledger.PastEntry, meter, name string) (posted, error) {
-	r, err := v.rulesOf(ctx, db, e.PlanVersionID)
+func (v *versions) posted(ctx context.Context, db ledger.Querier, e *ledger.PastEntry, of levelName) (posted, error) {
+	inForce := catalog.InForce{AtMicros: e.At.UnixMicro(), VersionID: e.PlanVersionID, OverrideSetID: e.OverrideSetID}
+	r, err := v.rulesOf(ctx, db, inForce)
 	if r == nil || err != nil || e.Units == 0 {
 		return posted{}, err
 	}
-	limits := r.byMeter[meter]
-	i := slices.IndexFunc(limits, func(l *limit) bool { return l.Name == name })
+	limits := r.byMeter[of.meter]
+	i := slices.IndexFunc(limits, func(l *limit) bool { return l.Name == of.limit })
 	if i < 0 || i >= len(e.LimitsUsed) || !limits[i].Algorithm.KeepsLevel() {
 		return posted{}, nil
 	}
-	p := posted{
-		limit: limits[i], plan: r.plan.Name, kind: e.Kind, used: e.LimitsUsed[i], at: e.At.UnixMicro(), units: e.Units,
-	}
+	p := posted{limit: limits[i], plan: r.plan, inForce: inForce, kind: e.Kind, used: e.LimitsUsed[i], units: e.Units}
 	if e.LimitsHeld != nil {
 		p.held = e.LimitsHeld[i]
 	}

@@ -25,12 +25,15 @@ const (
 // instance remembers them; the account row, once locked, tells whether they still hold.
 type facts struct {
 	tenantID      int64
-	plan          string
+	terms         catalog.Terms
 	timezone      string
 	billingAnchor int
 	calendarPast  string // JSON, "" for none
 	status        catalog.Status
 }
+
+// dated reports whether the rules change by themselves as time goes by.
+func (f *facts) dated() bool { return f.terms.NextPlan != "" || f.terms.OverrideSetID != 0 }
 
 // known is what an instance remembers of a tenant.
 type known struct {
@@ -41,17 +44,24 @@ type known struct {
 func factsOf(a *ledger.Account) facts {
 	return facts{
 		tenantID:      a.TenantID,
-		plan:          a.Plan,
 		timezone:      a.Timezone,
 		billingAnchor: a.BillingAnchor,
 		calendarPast:  string(a.CalendarPast),
 		status:        catalog.Status(a.Status),
+
+		terms: catalog.Terms{
+			AtMicros: a.TermsAt.UnixMicro(), Plan: a.Plan, NextPlan: a.NextPlan,
+			NextPlanAtMicros: a.NextPlanAt.UnixMicro(), OverrideSetID: a.OverrideSetID,
+		},
 	}
 }
 
-// rulesKey names compiled rules: one version of a plan under one calendar.
+// rulesKey names compiled rules: one version of a plan under one calendar, and under the
+// overrides of a set that are active.
 type rulesKey struct {
 	versionID     int64
+	overrideSetID int64
+	active        uint16
 	timezone      string
 	billingAnchor int
 	calendarPast  string
@@ -63,10 +73,11 @@ type runner struct {
 	engine   *Engine
 	session  *pg.Session
 	compiled map[rulesKey]*rules
+	sets     map[int64]*catalog.OverrideSet
 }
 
 func newRunner(e *Engine) *runner {
-	return &runner{engine: e, compiled: make(map[rulesKey]*rules)}
+	return &runner{engine: e, compiled: make(map[rulesKey]*rules), sets: make(map[int64]*catalog.OverrideSet)}
 }
 
 func (r *runner) close() {
@@ -276,13 +287,19 @@ func (r *runner) ensurePartitions(ctx context.Context, instants ...time.Time) er
 	return nil
 }
 
-// rulesFor returns the rules of a tenant under snapshot.
-func (r *runner) rulesFor(snapshot *catalog.Snapshot, f facts) (*rules, error) {
-	plan := snapshot.Plan(f.plan)
+// rulesFor returns the rules of a tenant at an instant under snapshot. Its overrides must
+// be loaded.
+func (r *runner) rulesFor(snapshot *catalog.Snapshot, f facts, nowMicros int64) (*rules, error) {
+	name := f.terms.PlanAt(nowMicros)
+	plan := snapshot.Plan(name)
 	if plan == nil {
-		return nil, fmt.Errorf("plan %q is not configured", f.plan)
+		return nil, fmt.Errorf("plan %q is not configured", name)
 	}
-	key := rulesKey{plan.VersionID, f.timezone, f.billingAnchor, f.calendarPast}
+	set := r.sets[f.terms.OverrideSetID]
+	if set == nil && f.terms.OverrideSetID != 0 {
+		return nil, fmt.Errorf("override set %d is not loaded", f.terms.OverrideSetID)
+	}
+	key := rulesKey{plan.VersionID, f.terms.OverrideSetID, set.Active(nowMicros), f.timezone, f.billingAnchor, f.calendarPast}
 	if have, ok := r.compiled[key]; ok {
 		return have, nil
 	}
@@ -293,9 +310,43 @@ func (r *runner) rulesFor(snapshot *catalog.Snapshot, f facts) (*rules, error) {
 	if len(r.compiled) >= compiledMax {
 		clear(r.compiled)
 	}
-	compiled := compilePlan(plan, calendar)
+	compiled := compilePlan(plan.Under(set, nowMicros), calendar)
 	r.compiled[key] = compiled
 	return compiled, nil
+}
+
+// loadSets makes sure that the overrides of tenants are loaded, on this session, inside the
+// batch's transaction. Sets never change, so most often there is nothing to read.
+func (r *runner) loadSets(ctx context.Context, tenants []*tenantWork) error {
+	var asked, missing []int64
+	for _, t := range tenants {
+		id := t.account.OverrideSetID
+		if !t.locked || id == 0 {
+			continue
+		}
+		asked = append(asked, id)
+		if r.sets[id] == nil {
+			missing = append(missing, id)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if len(r.sets) >= compiledMax {
+		clear(r.sets)
+		missing = asked
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.engine.config.readTimeout)
+	defer cancel()
+	loaded, err := r.engine.config.Catalog.OverrideSets(ctx, r.session, missing)
+	if err != nil {
+		return err
+	}
+	maps.Copy(r.sets, loaded)
+	for id, set := range loaded {
+		r.engine.degraded.sets.Set(id, set)
+	}
+	return nil
 }
 
 // reload brings the engine's snapshot up to date, on this session, inside the batch's

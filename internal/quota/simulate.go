@@ -16,14 +16,9 @@ import (
 type Simulator struct {
 	snapshot *catalog.Snapshot
 	plan     *catalog.Plan
-	known    map[string]catalog.Tenant // for their calendars
-	rules    map[calendarKey]*rules    // compiled once for each calendar
-	ledgers  map[string]*memoryLedger  // by tenant
-}
-
-type calendarKey struct {
-	timezone      string
-	billingAnchor int
+	known    map[string]catalog.Tenant   // for their calendars
+	rules    map[calendar.Setting]*rules // compiled once for each calendar
+	ledgers  map[string]*memoryLedger    // by tenant
 }
 
 // NewSimulator returns a simulator in which every tenant has the plan, and no usage.
@@ -34,7 +29,7 @@ func NewSimulator(snapshot *catalog.Snapshot, plan *catalog.Plan, tenants []cata
 		snapshot: snapshot,
 		plan:     plan,
 		known:    make(map[string]catalog.Tenant, len(tenants)),
-		rules:    make(map[calendarKey]*rules),
+		rules:    make(map[calendar.Setting]*rules),
 		ledgers:  make(map[string]*memoryLedger),
 	}
 	for _, t := range tenants {
@@ -87,9 +82,9 @@ func (s *Simulator) ledger(tenant string) (*memoryLedger, error) {
 	if !known {
 		t = catalog.Tenant{Name: tenant, Timezone: "UTC", BillingAnchor: 1}
 	}
-	key := calendarKey{t.Timezone, t.BillingAnchor}
+	key := calendar.Setting{Timezone: t.Timezone, BillingAnchor: t.BillingAnchor}
 	if s.rules[key] == nil {
-		cal, err := calendar.New(t, nil, time.LoadLocation)
+		cal, err := calendar.New(key, nil, time.LoadLocation)
 		if err != nil {
 			return nil, err
 		}

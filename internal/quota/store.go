@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/quotad/quotad/internal/catalog"
 )
 
 // keyRetention is how long an idempotency key gives the same answer again.
@@ -20,10 +18,10 @@ type levelQuery struct {
 
 // index: subject_unique, level_pkey; one descent each. lock: none, the account lock is held.
 const levelsSQL = `
-select k.n, l.algorithm, l.plan, l.since, l.units, l.remainder, l.denominator, l.at
+select k.n, l.plan_version_id, l.override_set_id, l.units, l.remainder, l.denominator, l.at
 from unnest($1::integer[], $2::bigint[], $3::text[], $4::text[]) as k(n, tenant_id, limit_name, subject)
 cross join lateral (
-  select l.algorithm, l.plan, l.since, l.units, l.remainder, l.denominator, l.at
+  select l.plan_version_id, l.override_set_id, l.units, l.remainder, l.denominator, l.at
   from quotad.level l
   where l.tenant_id = k.tenant_id and l.limit_name = k.limit_name
     and l.subject_id = case when k.subject = '' then 0 else (
@@ -45,12 +43,11 @@ func queueLevels(b *pgx.Batch, queries []levelQuery, got func(i int, v level)) {
 		for rows.Next() {
 			var i int32
 			var v level
-			var algorithm string
 			var at time.Time
-			if err := rows.Scan(&i, &algorithm, &v.plan, &v.since, &v.Units, &v.Remainder, &v.Denominator, &at); err != nil {
+			if err := rows.Scan(&i, &v.versionID, &v.overrideSetID, &v.Units, &v.Remainder, &v.Denominator, &at); err != nil {
 				return fmt.Errorf("read levels: %w", err)
 			}
-			v.algorithm, v.AtMicros = catalog.Algorithm(algorithm), at.UnixMicro()
+			v.AtMicros = at.UnixMicro()
 			got(int(i), v)
 		}
 		return rows.Err()
@@ -67,13 +64,13 @@ type levelRow struct {
 // index: level_pkey. lock: rows of accounts that are locked; updates stay HOT.
 const upsertLevelsSQL = `
 insert into quotad.level as l (
-  tenant_id, limit_name, subject_id, algorithm, plan, since, units, remainder, denominator, at)
-select u.tenant_id, u.limit_name, u.subject_id, u.algorithm, u.plan, u.since, u.units, u.remainder, u.denominator, u.at
-from unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::integer[], $7::bigint[], $8::bigint[],
-  $9::bigint[], $10::timestamptz[])
-  as u(tenant_id, limit_name, subject_id, algorithm, plan, since, units, remainder, denominator, at)
+  tenant_id, limit_name, subject_id, plan_version_id, override_set_id, units, remainder, denominator, at)
+select u.tenant_id, u.limit_name, u.subject_id, u.plan_version_id, u.override_set_id, u.units, u.remainder, u.denominator, u.at
+from unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+  $9::timestamptz[])
+  as u(tenant_id, limit_name, subject_id, plan_version_id, override_set_id, units, remainder, denominator, at)
 on conflict (tenant_id, limit_name, subject_id) do update
-set algorithm = excluded.algorithm, plan = excluded.plan, since = excluded.since, units = excluded.units,
+set plan_version_id = excluded.plan_version_id, override_set_id = excluded.override_set_id, units = excluded.units,
     remainder = excluded.remainder, denominator = excluded.denominator, at = excluded.at`
 
 func queueWriteLevels(b *pgx.Batch, rows []levelRow) {
@@ -81,18 +78,18 @@ func queueWriteLevels(b *pgx.Batch, rows []levelRow) {
 		return
 	}
 	size := len(rows)
-	tenantIDs, subjectIDs, sinces := make([]int64, size), make([]int64, size), make([]int32, size)
-	limits, algorithms, plans := make([]string, size), make([]string, size), make([]string, size)
+	tenantIDs, limits, subjectIDs := make([]int64, size), make([]string, size), make([]int64, size)
+	versionIDs, overrideSetIDs := make([]int64, size), make([]int64, size)
 	units, remainders, denominators := make([]int64, size), make([]int64, size), make([]int64, size)
 	ats := make([]time.Time, size)
 	for i := range rows {
 		r := &rows[i]
 		tenantIDs[i], limits[i], subjectIDs[i] = r.tenantID, r.limit, r.subjectID
-		algorithms[i], plans[i], sinces[i] = string(r.algorithm), r.plan, r.since
+		versionIDs[i], overrideSetIDs[i] = r.versionID, r.overrideSetID
 		units[i], remainders[i], denominators[i] = r.Units, r.Remainder, r.Denominator
 		ats[i] = time.UnixMicro(r.AtMicros).UTC()
 	}
-	b.Queue(upsertLevelsSQL, tenantIDs, limits, subjectIDs, algorithms, plans, sinces, units, remainders, denominators, ats)
+	b.Queue(upsertLevelsSQL, tenantIDs, limits, subjectIDs, versionIDs, overrideSetIDs, units, remainders, denominators, ats)
 }
 
 // keptAnswer is what an idempotency key is bound to.

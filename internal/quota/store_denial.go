@@ -30,12 +30,12 @@ set denials = c.denials + excluded.denials`
 // index: denial_pkey. lock: new rows only.
 const insertDenialsSQL = `
 insert into quotad.denial (
-  tenant_id, at, request_id, after_seq, plan_version_id, reason, subject, limit_names, meters, decision)
-select r.tenant_id, r.at, r.request_id, r.after_seq, r.plan_version_id, r.reason, r.subject, r.limit_names, r.meters,
+  tenant_id, at, request_id, after_seq, plan_version_id, override_set_id, reason, subject, limit_names, meters, decision)
+select r.tenant_id, r.at, r.request_id, r.after_seq, r.plan_version_id, r.override_set_id, r.reason, r.subject, r.limit_names, r.meters,
        r.decision
 from json_to_recordset($1::json) as r(
-  tenant_id bigint, at timestamptz, request_id uuid, after_seq bigint, plan_version_id bigint, reason text, subject text,
-  limit_names text[], meters text[], decision json)
+  tenant_id bigint, at timestamptz, request_id uuid, after_seq bigint, plan_version_id bigint, override_set_id bigint,
+  reason text, subject text, limit_names text[], meters text[], decision json)
 on conflict (tenant_id, at, request_id) do nothing`
 
 // index: denial_pkey, walked backwards to the oldest that is kept. lock: the rows that
@@ -60,6 +60,7 @@ type denialRecord struct {
 	RequestID     uuid.UUID `json:"request_id"`
 	AfterSeq      int64     `json:"after_seq"`
 	PlanVersionID int64     `json:"plan_version_id"`
+	OverrideSetID int64     `json:"override_set_id"`
 	Reason        Reason    `json:"reason"`
 	Subject       *string   `json:"subject"`
 	LimitNames    []string  `json:"limit_names"`
@@ -95,7 +96,8 @@ func newDenialRecord(tenantID int64, denied deniedCall) denialRecord {
 	d := denied.decision // a copy: the caller's keeps its subject
 	record := denialRecord{
 		TenantID: tenantID, At: d.DecidedAt, RequestID: d.RequestID, AfterSeq: denied.afterSeq,
-		PlanVersionID: denied.planVersionID, Reason: d.Reason, LimitNames: []string{}, Meters: []string{}, Decision: &d,
+		PlanVersionID: denied.plan.VersionID, OverrideSetID: denied.plan.OverrideSetID, Reason: d.Reason,
+		LimitNames: []string{}, Meters: []string{}, Decision: &d,
 	}
 	if d.Subject != "" {
 		subject := d.Subject
@@ -192,7 +194,7 @@ type DenialQuery struct {
 // index: account_tenant_unique, then denial_pkey backwards within the tenant, which has
 // about a thousand rows at most. lock: none.
 const denialsSQL = `
-select d.at, d.request_id, d.after_seq, d.plan_version_id, p.plan, p.version, d.reason, coalesce(d.subject, ''), d.limit_names, d.decision
+select d.at, d.request_id, d.after_seq, d.plan_version_id, d.override_set_id, p.plan, p.version, d.reason, coalesce(d.subject, ''), d.limit_names, d.decision
 from quotad.account a
 cross join lateral (
   select d.*
@@ -231,8 +233,8 @@ func (s *DenialStore) Denials(ctx context.Context, q DenialQuery) ([]Denial, err
 	denials, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Denial, error) {
 		var d Denial
 		var decision []byte
-		err := row.Scan(&d.At, &d.RequestID, &d.AfterSeq, &d.PlanVersionID, &d.Plan, &d.PlanVersion, &d.Reason, &d.Subject, &d.LimitNames,
-			&decision)
+		err := row.Scan(&d.At, &d.RequestID, &d.AfterSeq, &d.PlanVersionID, &d.OverrideSetID, &d.Plan, &d.PlanVersion, &d.Reason,
+			&d.Subject, &d.LimitNames, &decision)
 		if err == nil {
 			err = json.Unmarshal(decision, &d.Decision)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,7 +13,8 @@ import (
 
 // index: account_tenant_unique. lock: none.
 const accountFactsSQL = `
-select a.tenant_id, a.plan, a.timezone, a.billing_anchor, coalesce(a.calendar_past::text, '')
+select a.tenant_id, a.plan, coalesce(a.next_plan, ''), coalesce(a.next_plan_at, '1970-01-01 00:00:00+00'),
+       a.override_set_id, a.terms_at, a.timezone, a.billing_anchor, coalesce(a.calendar_past::text, '')
 from quotad.account a
 where a.tenant = $1`
 
@@ -24,7 +26,12 @@ func accountFacts(ctx context.Context, db ledger.Querier, tenant string) (f fact
 		return f, fmt.Errorf("read account: %w", err)
 	}
 	_, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) {
-		return struct{}{}, row.Scan(&f.tenantID, &f.plan, &f.timezone, &f.billingAnchor, &f.calendarPast)
+		var nextPlanAt, termsAt time.Time
+		t := &f.terms
+		err := row.Scan(&f.tenantID, &t.Plan, &t.NextPlan, &nextPlanAt, &t.OverrideSetID, &termsAt, &f.timezone,
+			&f.billingAnchor, &f.calendarPast)
+		t.NextPlanAtMicros, t.AtMicros = nextPlanAt.UnixMicro(), termsAt.UnixMicro()
+		return struct{}{}, err
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -21,18 +21,27 @@ import (
 // the entry it speaks of. It changes nothing and is not safe for concurrent use.
 type Verifier struct {
 	versions
+	inForce *rules // for the entry that is looked at
 }
 
 // NewVerifier returns a verifier that finds plan versions in store.
 func NewVerifier(store *catalog.Store) *Verifier {
-	return &Verifier{newVersions(store)}
+	return &Verifier{versions: newVersions(store)}
 }
 
 // Verify checks one tenant as db sees it, which should be one repeatable-read
 // transaction. progress, if not nil, is called for each entry. An unknown tenant is
 // [ledger.ErrNotFound].
 func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string, progress func()) (ledger.Verification, error) {
-	replayed := newReplayed()
+	account, err := accountFacts(ctx, db, tenant)
+	if err == nil {
+		err = v.follow(ctx, db, account.tenantID)
+	}
+	unreadable := err
+	if err != nil && !errors.Is(err, catalog.ErrUnreadable) { // an entry that names it will say so, too
+		return ledger.Verification{}, fmt.Errorf("verify tenant %q: %w", tenant, err)
+	}
+	replayed := newReplayed(v.timeline)
 	result, err := ledger.VerifyTenant(ctx, db, tenant, ledger.Checks{
 		Genesis: catalog.GenesisHash(tenant),
 		Rules:   func(e *ledger.Entry) (string, error) { return v.setRules(ctx, db, e) },
@@ -40,11 +49,14 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 			if progress != nil {
 				progress()
 			}
-			return replayed.follow(v.byID[e.PlanVersionID], e)
+			return replayed.follow(v.inForce, e)
 		},
 	})
 	if err != nil {
 		return result, fmt.Errorf("verify tenant %q: %w", tenant, err)
+	}
+	if unreadable != nil && len(result.Findings) == 0 {
+		result.Findings = []ledger.Finding{{Tenant: tenant, Detail: unreadable.Error()}}
 	}
 	if len(result.Findings) > 0 {
 		return result, nil // what levels and answers should be is not known
@@ -67,18 +79,21 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 	return result, nil
 }
 
-// setRules tells an entry the plan version that it names, which stands once and not in
-// each entry's row. It returns what is wrong with that version, or "".
+// setRules tells an entry the plan version and the overrides that it names, which stand
+// once and not in each entry's row. It returns what is wrong with them, or "".
 func (v *Verifier) setRules(ctx context.Context, db ledger.Querier, e *ledger.Entry) (string, error) {
-	r, err := v.rulesOf(ctx, db, e.PlanVersionID)
+	r, err := v.rulesOf(ctx, db, entryInForce(e))
 	switch {
 	case errors.Is(err, catalog.ErrUnreadable):
-		return fmt.Sprintf("names plan version %d: %s", e.PlanVersionID, err), nil
+		return fmt.Sprintf("names plan version %d and override set %d: %s", e.PlanVersionID, e.OverrideSetID, err), nil
 	case err != nil:
 		return "", err
-	case r == nil:
+	case v.plans[e.PlanVersionID] == nil:
 		return fmt.Sprintf("names plan version %d, which does not exist", e.PlanVersionID), nil
+	case r == nil:
+		return fmt.Sprintf("names override set %d, which does not exist", e.OverrideSetID), nil
 	}
+	v.inForce = r
 	e.Plan, e.PlanVersion, e.SpecDigest = r.plan.Name, r.plan.Version, r.plan.SpecDigest
 	return "", nil
 }
@@ -91,12 +106,13 @@ type levelKey struct {
 
 // replayed is what entries come to, as one follows them.
 type replayed struct {
-	levels map[levelKey]level
+	timeline *catalog.Timeline // nil if it cannot be read: then levels are not followed
+	levels   map[levelKey]level
 	replayedHolds
 }
 
-func newReplayed() *replayed {
-	return &replayed{levels: make(map[levelKey]level), replayedHolds: newReplayedHolds()}
+func newReplayed(timeline *catalog.Timeline) *replayed {
+	return &replayed{timeline: timeline, levels: make(map[levelKey]level), replayedHolds: newReplayedHolds()}
 }
 
 // follow goes on to an entry, by the rules r of the plan version it names. It returns what
@@ -117,7 +133,7 @@ func (x *replayed) follow(r *rules, e *ledger.Entry) string {
 		return wrong
 	}
 	for i, l := range limits {
-		if !l.Algorithm.KeepsLevel() || l.Scope == catalog.ScopeSubject && e.SubjectID == 0 {
+		if !l.Algorithm.KeepsLevel() || l.Scope == catalog.ScopeSubject && e.SubjectID == 0 || x.timeline == nil {
 			continue
 		}
 		key := levelKey{limit: l.Name}
@@ -125,7 +141,10 @@ func (x *replayed) follow(r *rules, e *ledger.Entry) string {
 			key.subjectID = e.SubjectID
 		}
 		have := x.levels[key]
-		if have.spend(l, r.plan.Name, e.Kind, e.At.UnixMicro(), held[i], e.Units) {
+		if err := have.carry(x.timeline, l.Name, entryInForce(e)); err != nil {
+			return err.Error()
+		}
+		if have.spend(l, r.plan, e.Kind, e.At.UnixMicro(), held[i], e.Units) {
 			x.levels[key] = have
 		}
 	}
@@ -164,7 +183,7 @@ func (x *replayed) disagrees(l *limit, e *ledger.Entry, used, held int64) string
 
 // index: level_pkey. lock: none.
 const verifyLevelsSQL = `
-select l.limit_name, l.subject_id, l.algorithm, l.plan, l.since, l.units, l.remainder, l.denominator, l.at
+select l.limit_name, l.subject_id, l.plan_version_id, l.override_set_id, l.units, l.remainder, l.denominator, l.at
 from quotad.level l
 where l.tenant_id = $1`
 
@@ -179,7 +198,7 @@ func checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want ma
 	var have level
 	var at time.Time
 	_, err = pgx.ForEachRow(rows, []any{
-		&key.limit, &key.subjectID, &have.algorithm, &have.plan, &have.since,
+		&key.limit, &key.subjectID, &have.versionID, &have.overrideSetID,
 		&have.Units, &have.Remainder, &have.Denominator, &at,
 	}, func() error {
 		have.AtMicros = at.UnixMicro()
@@ -203,8 +222,8 @@ func checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want ma
 
 // String shows every column of a level.
 func (v level) String() string {
-	return fmt.Sprintf("%d+%d/%d at %s (%s of plan %s since version %d)", v.Units, v.Remainder, v.Denominator,
-		time.UnixMicro(v.AtMicros).UTC().Format(time.RFC3339Nano), v.algorithm, v.plan, v.since)
+	return fmt.Sprintf("%d+%d/%d at %s (plan version %d, override set %d)", v.Units, v.Remainder, v.Denominator,
+		time.UnixMicro(v.AtMicros).UTC().Format(time.RFC3339Nano), v.versionID, v.overrideSetID)
 }
 
 // index: idempotency_pkey by tenant, then entry_pkey for the entries of each answer.
