@@ -182,7 +182,7 @@ func (c *callCheck) usageAt(w *walk, v *version, l *limit, subject, at int64) us
 	if kept == nil {
 		return levelUsage(l, nil, at)
 	}
-	p := kept.upTo(at)
+	p := w.carried(kept.upTo(at), v, l, at)
 	exact := levelUsage(l, p, at)
 	return usage{exact.used, func(cost *big.Int) bool {
 		switch {

@@ -142,6 +142,9 @@ func (w *walk) limits(e *entry) {
 		w.add("entry %d names plan version %d, which does not exist", e.seq, e.version)
 		return
 	}
+	if e.overrideSet != 0 {
+		w.add("entry %d was decided under overrides, which are not known here", e.seq)
+	}
 	if v.number < w.planSeen[v.plan] {
 		w.add("entry %d goes back to version %d of plan %s", e.seq, v.number, v.plan)
 	}
@@ -185,25 +188,32 @@ func (w *walk) usage(v *version, l *limit, e *entry) (u usage, loose bool) {
 	if !l.keepsLevel() {
 		return w.windowUsage(l, w.seriesOf(e.meter, subject), e.at), false
 	}
-	kept := w.levelOf(v, l, subject)
-	return levelUsage(l, kept.newest(), e.at), kept.loose
+	kept, p := w.levelOf(v, l, subject, e.at)
+	return levelUsage(l, p, e.at), kept.loose
 }
 
-// levelOf is the level that a limit goes on from: the kept one of its name, or a fresh
-// one if its plan has made it anew since.
-func (w *walk) levelOf(v *version, l *limit, subject int64) *level {
+// levelOf is the level that a limit goes on from, and its value at an instant: the kept one
+// of its name, or a fresh one if it was made anew since.
+func (w *walk) levelOf(v *version, l *limit, subject, at int64) (*level, *point) {
 	kept := w.levels[levelKey{l.Name, subject}]
-	if kept == nil || kept.algorithm != l.Algorithm || (kept.plan == v.plan && kept.since != l.Since) {
-		return &level{algorithm: l.Algorithm, rule: l, renewed: kept != nil}
+	if kept == nil {
+		return &level{}, nil
 	}
-	return kept
+	p := w.carried(kept.newest(), v, l, at)
+	if p == nil {
+		return &level{renewed: true}, nil
+	}
+	if newest := kept.newest(); newest.version != v {
+		kept.loose = true
+	}
+	return kept, p
 }
 
 // take takes an entry from a level. One of 0 units only learns when its turn would be.
 func (w *walk) take(v *version, l *limit, e *entry, cost *big.Int) {
 	subject := l.subjectOf(e.subject)
-	kept := w.levelOf(v, l, subject)
-	value := takeLevel(l, kept.newest(), e.at, cost)
+	kept, p := w.levelOf(v, l, subject, e.at)
+	value := takeLevel(l, p, e.at, cost)
 	if l.Algorithm == "leaky_bucket" && l.Mode == "enforce" {
 		r := w.requests[e.requestID]
 		r.delayMS = max(r.delayMS, delayMS(value, e.at))
@@ -211,11 +221,7 @@ func (w *walk) take(v *version, l *limit, e *entry, cost *big.Int) {
 	if e.units == 0 {
 		return
 	}
-	if kept.rule.size.Cmp(l.size) != 0 || kept.rule.rate.Cmp(l.rate) != 0 {
-		kept.loose = true
-	}
-	kept.rule, kept.plan, kept.since = l, v.plan, l.Since
-	kept.points = append(kept.points, point{e.at, value})
+	kept.points = append(kept.points, point{e.at, value, v, l})
 	w.levels[levelKey{l.Name, subject}] = kept
 }
 

@@ -9,19 +9,17 @@ import (
 // and a GCRA's value is the units available just after the newest entry, a leaky
 // bucket's is the instant of the last departure in microseconds.
 type level struct {
-	algorithm string
-	plan      string
-	since     int32
-	rule      *limit // that the newest entry was taken under
-	renewed   bool   // there was another level of this name before
-	loose     bool   // its numbers have changed, so stored remainders may be rounded
-	points    []point
+	renewed bool // there was another level of this name before
+	loose   bool // its numbers have changed, so stored remainders may be rounded
+	points  []point
 }
 
-// A point is the value of a level after one entry.
+// A point is the value of a level after one entry, and what that was taken under.
 type point struct {
-	at    int64
-	value *big.Rat
+	at      int64
+	value   *big.Rat
+	version *version
+	rule    *limit
 }
 
 // newest is the last point, nil for a level that nothing was taken from.
@@ -146,13 +144,13 @@ func latest(a, b *big.Rat) *big.Rat {
 // a bucket, or than a millisecond of a departure.
 func (v *level) agrees(stored storedLevel) bool {
 	p := v.newest()
-	if stored.algorithm != v.algorithm || stored.plan != v.plan || stored.since != v.since || stored.denominator <= 0 {
+	if stored.version != p.version.id || stored.overrideSet != 0 || stored.denominator <= 0 {
 		return false
 	}
 	value := new(big.Rat).SetFrac(big.NewInt(stored.remainder), big.NewInt(stored.denominator))
 	against := new(big.Rat).Set(value)
 	tolerance := big.NewRat(1, 1)
-	if v.algorithm == "leaky_bucket" {
+	if p.rule.Algorithm == "leaky_bucket" {
 		value.Add(value, micros(stored.at))
 		against.Sub(value, p.value) // a later departure is against the tenant
 		tolerance = big.NewRat(1000, 1)

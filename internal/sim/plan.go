@@ -11,6 +11,8 @@ import (
 
 // A version is one version of a plan, as its stored JSON says.
 type version struct {
+	id     int64
+	at     int64 // microseconds, when it was made
 	plan   string
 	number int32
 	limits []*limit
@@ -53,7 +55,7 @@ func parseVersion(plan string, number int32, spec []byte) (*version, error) {
 			return nil, fmt.Errorf("version %d of plan %s: limit %s: %w", number, plan, l.Name, err)
 		}
 	}
-	return &version{plan, number, stored.Limits}, nil
+	return &version{plan: plan, number: number, limits: stored.Limits}, nil
 }
 
 func (l *limit) parse() (err error) {

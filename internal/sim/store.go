@@ -35,6 +35,7 @@ type tenant struct {
 	seq      int64
 	lastAt   int64 // microseconds, as are all instants here
 	headHash string
+	terms    []terms // in order
 	entries  []entry // by seq
 	counters map[counterKey]counter
 	levels   map[levelKey]storedLevel
@@ -58,6 +59,7 @@ type entry struct {
 	requestID, batchID   uuid.UUID
 	refSeq               int64
 	version              int64
+	overrideSet          int64
 	limitsUsed           []int64
 	hash                 string
 	tag                  string
@@ -78,9 +80,7 @@ type levelKey struct {
 }
 
 type storedLevel struct {
-	algorithm                     string
-	plan                          string
-	since                         int32
+	version, overrideSet          int64
 	units, remainder, denominator int64
 	at                            int64
 }
@@ -135,6 +135,7 @@ func Read(ctx context.Context, db Querier) (*Ledger, error) {
 		{"meters", l.readMeters},
 		{"plan versions", l.readVersions},
 		{"accounts", l.readAccounts},
+		{"terms", l.readTerms},
 		{"subjects", l.readSubjects},
 		{"entries", l.readEntries},
 		{"counters", l.readCounters},
@@ -190,7 +191,7 @@ func (l *Ledger) readMeters(ctx context.Context, db Querier) error {
 }
 
 const versionsSQL = `
-select v.plan_version_id, v.plan, v.version, v.spec
+select v.plan_version_id, v.plan, v.version, v.spec, v.created_at
 from quotad.plan_version v`
 
 func (l *Ledger) readVersions(ctx context.Context, db Querier) error {
@@ -198,8 +199,13 @@ func (l *Ledger) readVersions(ctx context.Context, db Querier) error {
 	var plan string
 	var number int32
 	var spec []byte
-	return each(ctx, db, versionsSQL, []any{&id, &plan, &number, &spec}, func() (err error) {
-		l.versions[id], err = parseVersion(plan, number, spec)
+	var at time.Time
+	return each(ctx, db, versionsSQL, []any{&id, &plan, &number, &spec, &at}, func() error {
+		v, err := parseVersion(plan, number, spec)
+		if err == nil {
+			v.id, v.at = id, at.UnixMicro()
+			l.versions[id] = v
+		}
 		return err
 	})
 }
@@ -239,7 +245,7 @@ func (l *Ledger) readSubjects(ctx context.Context, db Querier) error {
 
 const entriesSQL = `
 select e.tenant_id, e.seq, e.at, e.effective_at, e.kind, e.meter_id, e.subject_id, e.units, e.held, e.total,
-       e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, e.limits_used, e.hash,
+       e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, e.override_set_id, e.limits_used, e.hash,
        coalesce(d.dims ->> $1, '')
 from quotad.entry e
 left join quotad.entry_dims d on d.tenant_id = e.tenant_id and d.seq = e.seq and d.at = e.at
@@ -253,7 +259,7 @@ func (l *Ledger) readEntries(ctx context.Context, db Querier) error {
 	var e entry
 	return each(ctx, db, entriesSQL, []any{
 		&tenantID, &e.seq, &at, &effectiveAt, &e.kind, &meterID, &e.subject, &e.units, &e.held, &e.total,
-		&e.subjectTotal, &e.requestID, &e.batchID, &e.refSeq, &e.version, &e.limitsUsed, &hash, &e.tag,
+		&e.subjectTotal, &e.requestID, &e.batchID, &e.refSeq, &e.version, &e.overrideSet, &e.limitsUsed, &hash, &e.tag,
 	}, func() error {
 		row := e
 		row.at, row.effectiveAt, row.hash = at.UnixMicro(), effectiveAt.UnixMicro(), hex.EncodeToString(hash)
@@ -290,7 +296,7 @@ func (l *Ledger) readCounters(ctx context.Context, db Querier) error {
 }
 
 const levelsSQL = `
-select l.tenant_id, l.limit_name, l.subject_id, l.algorithm, l.plan, l.since, l.units, l.remainder, l.denominator, l.at
+select l.tenant_id, l.limit_name, l.subject_id, l.plan_version_id, l.override_set_id, l.units, l.remainder, l.denominator, l.at
 from quotad.level l`
 
 func (l *Ledger) readLevels(ctx context.Context, db Querier) error {
@@ -299,7 +305,7 @@ func (l *Ledger) readLevels(ctx context.Context, db Querier) error {
 	var s storedLevel
 	var at time.Time
 	return each(ctx, db, levelsSQL, []any{
-		&tenantID, &key.limit, &key.subject, &s.algorithm, &s.plan, &s.since, &s.units, &s.remainder, &s.denominator, &at,
+		&tenantID, &key.limit, &key.subject, &s.version, &s.overrideSet, &s.units, &s.remainder, &s.denominator, &at,
 	}, func() error {
 		s.at = at.UnixMicro()
 		l.of(tenantID).levels[key] = s

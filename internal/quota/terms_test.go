@@ -1,0 +1,417 @@
+package quota
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/quotad/quotad/internal/catalog"
+)
+
+var termsStart = time.Date(2026, 5, 31, 12, 0, 0, 0, time.UTC)
+
+// bucketConfig has one bucket, and one limit by a window beside it.
+func bucketConfig(capacity int64, refill string) string {
+	return fmt.Sprintf(`
+meters: {tokens: {unit: token}}
+plans:
+  pro:
+    limits:
+      - {name: pool, meter: tokens, algorithm: token_bucket, capacity: %d, refill: %s}
+`, capacity, refill)
+}
+
+func tokens(cost int64) Request { return consume("acme", "tokens", cost) }
+
+func (w *world) tenant(t testing.TB, fields string) {
+	t.Helper()
+	w.apply(t, "tenants: {acme: {"+fields+"}}")
+}
+
+// pool is how the one limit of acme stands.
+func pool(t testing.TB, e *Engine) LimitResult {
+	t.Helper()
+	limits, err := e.Limits(t.Context(), "acme", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return limits.Limits[0]
+}
+
+// wantRemaining checks what is left of the one limit, on an instance that has decided for
+// the tenant before and on one that has not.
+func wantRemaining(t testing.TB, w *world, e *Engine, when string, want int64) {
+	t.Helper()
+	if got := pool(t, e).Remaining; got != want {
+		t.Errorf("%s: %d remain, want %d", when, got, want)
+	}
+	if got := pool(t, w.engine(t, nil)).Remaining; got != want {
+		t.Errorf("%s, a new instance: %d remain, want %d", when, got, want)
+	}
+}
+
+// Time counts at the rate that was in force in it, whenever the level is next used.
+func TestALevelRefillsAtTheRateOfItsTime(t *testing.T) {
+	t.Parallel()
+	w := newWorldAt(t, termsStart, bucketConfig(100, "1/1s"))
+	w.tenant(t, "plan: pro")
+	e := w.engine(t, nil)
+	mustDecide(t, e, tokens(100))
+	w.db.AdvanceClock(t, 10*time.Second)
+	w.apply(t, bucketConfig(100, "1/10s"))
+	w.db.AdvanceClock(t, time.Second)
+	wantRemaining(t, w, e, "a second after the rate was lowered", 10)
+	// 10.1 are there: what is missing to 11 takes nine seconds at the new rate.
+	if d := mustDecide(t, e, tokens(11)); d.Allowed || *d.RetryMS != 9_000 {
+		t.Errorf("11 tokens: allowed %v, wait %v, want 9000 ms", d.Allowed, orNone(d.RetryMS))
+	}
+	w.db.AdvanceClock(t, 9*time.Second-time.Microsecond)
+	if d := mustDecide(t, e, tokens(11)); d.Allowed || *d.RetryMS != 1 {
+		t.Errorf("11 tokens a microsecond early: allowed %v, wait %v", d.Allowed, orNone(d.RetryMS))
+	}
+	w.db.AdvanceClock(t, time.Microsecond)
+	if d := mustDecide(t, e, tokens(11)); !d.Allowed {
+		t.Error("11 tokens are denied after their wait")
+	}
+	w.verify(t)
+}
+
+// What was lost to a lower capacity does not come back with a higher one, used or not.
+func TestALevelIsClampedByEachCapacityThatWasInForce(t *testing.T) {
+	t.Parallel()
+	w := newWorldAt(t, termsStart, bucketConfig(100, "1/1s"))
+	w.tenant(t, "plan: pro")
+	e := w.engine(t, nil)
+	mustDecide(t, e, tokens(50))
+	w.apply(t, bucketConfig(7, "1/1s"))
+	w.db.AdvanceClock(t, time.Minute)
+	w.apply(t, bucketConfig(100, "1/1s"))
+	w.db.AdvanceClock(t, 3*time.Second)
+	wantRemaining(t, w, e, "three seconds after the capacity is back", 10)
+	mustDecide(t, e, tokens(10))
+	w.verify(t)
+}
+
+// A tenant that had another plan meanwhile, and used nothing of it, had its rate.
+func TestALevelRefillsAtTheRateOfThePlanBetween(t *testing.T) {
+	t.Parallel()
+	w := newWorldAt(t, termsStart, bucketConfig(1000, "1/1s")+`
+  slow: {limits: [{name: pool, meter: tokens, algorithm: token_bucket, capacity: 1000, refill: 1/10s}]}
+  none: {limits: []}
+`)
+	w.tenant(t, "plan: pro")
+	e := w.engine(t, nil)
+	mustDecide(t, e, tokens(1000))
+	w.db.AdvanceClock(t, 10*time.Second) // 10
+	w.tenant(t, "plan: slow")
+	w.db.AdvanceClock(t, 100*time.Second) // 10
+	w.tenant(t, "plan: none")
+	w.db.AdvanceClock(t, time.Hour) // there is no rate
+	w.tenant(t, "plan: pro")
+	w.db.AdvanceClock(t, 5*time.Second) // 5
+	wantRemaining(t, w, e, "back on the first plan", 25)
+	mustDecide(t, e, tokens(25))
+	w.verify(t)
+}
+
+// The instants of a switch and of an override cut the time of a level where they are, and
+// nobody has to be there.
+func TestALevelIsCarriedOverDatedChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorldAt(t, termsStart, bucketConfig(10_000, "1/1s")+`
+  fast: {limits: [{name: pool, meter: tokens, algorithm: token_bucket, capacity: 10000, refill: 10/1s}]}
+`)
+	w.tenant(t, "plan: pro, overrides: [{name: pool, refill: 2/1s, from: 2026-05-31T12:00:10Z, until: 2026-05-31T12:00:20Z, reason: r}]")
+	w.tenant(t, "plan: fast, plan_from: next_period") // at midnight
+	e := w.engine(t, nil)
+	mustDecide(t, e, tokens(10_000))
+	w.db.AdvanceClock(t, 30*time.Second)
+	wantRemaining(t, w, e, "behind the override", 10+20+10)
+	w.db.SetClock(t, time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC).Add(-time.Microsecond))
+	mustDecide(t, e, tokens(10_000))
+	w.db.AdvanceClock(t, 7*time.Second+time.Microsecond)
+	wantRemaining(t, w, e, "seven seconds into the next period", 70)
+	if limits, err := e.Limits(t.Context(), "acme", ""); err != nil || limits.Standing.Plan != "fast" {
+		t.Errorf("the limits are those of plan %s, %v", limits.Standing.Plan, err)
+	}
+	mustDecide(t, e, tokens(70))
+	w.verify(t)
+}
+
+// A bucket whose limit was something else meanwhile starts full, once, whether or not it was
+// used as that.
+func TestALimitThatIsMadeAnewStartsFullOnce(t *testing.T) {
+	t.Parallel()
+	for _, between := range []string{
+		"algorithm: gcra, burst: 50, rate: 1/1h", "algorithm: token_bucket, capacity: 50, refill: 1/1h, scope: subject",
+		"algorithm: sliding_log, limit: 50, window: 1h", // which keeps no level: the limit is a new one all the same
+	} {
+		w := newWorldAt(t, termsStart, bucketConfig(100, "1/1h"))
+		w.tenant(t, "plan: pro")
+		e := w.engine(t, nil)
+		mustDecide(t, e, tokens(100))
+		w.apply(t, "plans: {pro: {limits: [{name: pool, meter: tokens, "+between+"}]}}")
+		w.db.AdvanceClock(t, time.Second)
+		w.apply(t, bucketConfig(100, "1/1h"))
+		wantRemaining(t, w, e, between, 100)
+		mustDecide(t, e, tokens(30))
+		w.apply(t, bucketConfig(101, "1/1h"))
+		wantRemaining(t, w, e, between+", then another number", 70)
+		w.verify(t)
+	}
+}
+
+// A leaky bucket's promises stand, whatever its rate becomes: the next departure is behind
+// them, at the new rate.
+func TestPromisedDeparturesNeverMove(t *testing.T) {
+	t.Parallel()
+	config := func(rate string) string {
+		return "meters: {tokens: {unit: token}}\nplans: {pro: {limits: [{name: pool, meter: tokens, algorithm: leaky_bucket, rate: " + rate + ", queue: 1000}]}}"
+	}
+	w := newWorldAt(t, termsStart, config("1/10s"))
+	w.tenant(t, "plan: pro")
+	e := w.engine(t, nil)
+	if d := mustDecide(t, e, tokens(6)); *d.DelayMS != 60_000 {
+		t.Fatalf("the sixth leaves after %d ms", *d.DelayMS)
+	}
+	w.db.AdvanceClock(t, 20*time.Second)
+	w.apply(t, config("1/1s"))
+	if d := mustDecide(t, e, tokens(1)); *d.DelayMS != 41_000 {
+		t.Errorf("behind a promise of 40 s, the next leaves after %d ms, want 41000", *d.DelayMS)
+	}
+	w.db.AdvanceClock(t, time.Minute)
+	w.apply(t, config("1/2s"))
+	if d := mustDecide(t, e, tokens(1)); *d.DelayMS != 2_000 {
+		t.Errorf("when all have left, the next leaves after %d ms, want 2000", *d.DelayMS)
+	}
+	w.verify(t)
+}
+
+// An override holds from its first instant until just before its end, decides the very next
+// call, and is named in answers, entries and explanations.
+func TestAnOverrideHoldsExactlyAsLongAsItSays(t *testing.T) {
+	t.Parallel()
+	w := newWorldAt(t, termsStart, `
+meters: {tokens: {unit: token}}
+plans: {pro: {limits: [{name: pool, meter: tokens, algorithm: sliding_log, limit: 10, window: 1h}]}}
+`)
+	w.tenant(t, "plan: pro, overrides: [{name: pool, limit: 50, from: 2026-05-31T12:10:00Z, until: 2026-05-31T12:20:00Z, reason: launch week}]")
+	e := w.engine(t, nil)
+	x := NewReader(w.db.Service(t), w.catalog)
+	from, until := termsStart.Add(10*time.Minute), termsStart.Add(20*time.Minute)
+	override := &OverrideResult{Until: until, Reason: "launch week"}
+	for _, c := range []struct {
+		at      time.Time
+		cost    int64
+		limit   int64
+		allowed bool
+	}{
+		{termsStart, 10, 10, true},
+		{from.Add(-time.Microsecond), 1, 10, false},
+		{from, 30, 50, true},
+		{until.Add(-time.Microsecond), 10, 50, true},
+		{until.Add(-time.Microsecond), 1, 50, false},
+		{until, 1, 10, false},
+	} {
+		w.db.SetClock(t, c.at)
+		d := mustDecide(t, e, tokens(c.cost))
+		l := d.Limits[0]
+		want := override
+		if c.limit == 10 {
+			want = nil
+		}
+		if d.Allowed != c.allowed || l.Limit != c.limit || !cmp.Equal(l.Override, want) {
+			t.Errorf("%d at %s: allowed %v of %d by %+v, want %v of %d by %+v", c.cost, c.at, d.Allowed, l.Limit, l.Override, c.allowed, c.limit, want)
+		}
+		if err := e.FlushDenials(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		explained, err := x.ExplainRequest(t.Context(), "acme", d.RequestID)
+		if c.allowed { // found by its entry: the clock of its id is not that of the test
+			explained, err = x.ExplainEntry(t.Context(), "acme", d.Receipt.Seq)
+		}
+		if err != nil || !explained.Consistent || *explained.Limits[0].Limit != c.limit {
+			t.Errorf("explained: %+v, %v, want a limit of %d", explained, err, c.limit)
+		}
+	}
+	set := w.entries(t, "acme")[0].OverrideSetID
+	w.tenant(t, "plan: pro, overrides: []")
+	for _, e := range w.entries(t, "acme") {
+		if set == 0 || e.OverrideSetID != set {
+			t.Errorf("entry %d names override set %d, want %d", e.Seq, e.OverrideSetID, set)
+		}
+	}
+	for at, limit := range map[time.Time]int64{from.Add(-time.Microsecond): 10, from: 50, until.Add(-time.Microsecond): 50, until: 10} {
+		if then, err := x.LimitsAt(t.Context(), "acme", "", at); err != nil || then.Limits[0].Limit != limit {
+			t.Errorf("limits at %s: %+v, %v, want a limit of %d", at, then.Limits, err, limit)
+		}
+	}
+	w.verify(t)
+}
+
+// What the overrides said is part of what the chain covers.
+func TestAnEditedOverrideIsFound(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ tamper, says string }{
+		{"update quotad.override_set set overrides = replace(overrides::text, '50', '51')::jsonb", "does not match its hash"},
+		{"delete from quotad.override_set", "names override set 1, which does not exist"},
+		{"update quotad.override_set set overrides = '[7]'", "override set 1"},
+	} {
+		w := newWorldAt(t, termsStart, bucketConfig(10, "1/1s"))
+		w.tenant(t, "plan: pro, overrides: [{name: pool, capacity: 50, until: 2027-01-01T00:00:00Z, reason: r}]")
+		e, stop := w.stoppableEngine(t, nil)
+		mustDecide(t, e, tokens(30))
+		stop()
+		w.verify(t)
+		w.db.Exec(t, "alter table quotad.override_set disable trigger all")
+		w.db.Exec(t, c.tamper)
+		if findings := w.findings(t); len(findings) == 0 || findings[0].Seq != 1 || !strings.Contains(findings[0].Detail, c.says) {
+			t.Errorf("%s: found %v, want entry 1 and %q", c.tamper, findings, c.says)
+		}
+	}
+}
+
+// termsConfig draws plans whose limits have few names, so that levels often go on.
+func termsConfig(random *rand.Rand) string {
+	var b strings.Builder
+	b.WriteString("meters: {tokens: {unit: token}, calls: {unit: call}}\nplans:\n")
+	for _, plan := range []string{"a", "b", "c"} {
+		fmt.Fprintf(&b, "  %s:\n    limits:\n      - {name: window, meter: calls, algorithm: sliding_log, limit: %d, window: 1m}\n", plan, 20+random.IntN(40))
+		for _, name := range []string{"pool", "mine"} {
+			scope := map[string]string{"pool": "tenant", "mine": "subject"}[name]
+			switch random.IntN(8) {
+			case 0: // there is none
+			case 1:
+				fmt.Fprintf(&b, "      - {name: %s, meter: tokens, algorithm: leaky_bucket, rate: %d/%ds, queue: %d, scope: %s}\n", name, 1+random.IntN(9), 1+random.IntN(9), 5+random.IntN(40), scope)
+			case 2:
+				fmt.Fprintf(&b, "      - {name: %s, meter: tokens, algorithm: gcra, rate: %d/%ds, burst: %d, scope: %s}\n", name, 1+random.IntN(9), 1+random.IntN(9), 5+random.IntN(40), scope)
+			case 3:
+				fmt.Fprintf(&b, "      - {name: %s, meter: tokens, algorithm: sliding_counter, limit: %d, window: 1m, scope: %s}\n", name, 5+random.IntN(40), scope)
+			default:
+				mode := []string{"enforce", "enforce", "shadow", "off"}[random.IntN(4)]
+				fmt.Fprintf(&b, "      - {name: %s, meter: tokens, algorithm: token_bucket, capacity: %d, refill: %d/%ds, scope: %s, mode: %s}\n", name, 5+random.IntN(40), random.IntN(9), 1+random.IntN(9), scope, mode)
+			}
+		}
+	}
+	return b.String()
+}
+
+// drawTerms draws what a tenant is to have.
+func drawTerms(random *rand.Rand, now time.Time) string {
+	plans := random.Perm(3)
+	name := func(i int) string { return string(rune('a' + plans[i])) }
+	fields := "plan: " + name(0)
+	switch random.IntN(3) {
+	case 0:
+		fields += ", plan_from: next_period"
+	case 1:
+		fields += fmt.Sprintf(", next_plan: %s, next_plan_at: %s", name(1), now.Add(time.Duration(random.IntN(60_000))*time.Millisecond).Format(time.RFC3339Nano))
+	}
+	switch random.IntN(3) {
+	case 0:
+		fields += ", overrides: []"
+	case 1:
+		at := now.Add(time.Duration(random.IntN(60_000)-20_000) * time.Millisecond)
+		fields += ", overrides: ["
+		for i := range 3 {
+			until := at.Add(time.Duration(1+random.IntN(20_000)) * time.Millisecond)
+			fields += fmt.Sprintf("{name: window, limit: %d, from: %s, until: %s, reason: r%d}, ", random.IntN(90), at.Format(time.RFC3339Nano), until.Format(time.RFC3339Nano), i)
+			at = until
+		}
+		fields += "]"
+	}
+	return fields
+}
+
+// Whatever is changed and whenever: every level, window and entry follows from the ledger,
+// explanations come out, and the past of limits is what was said.
+func TestEverythingFollowsAcrossChangesOfTerms(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	w := newWorldAt(t, termsStart.Add(11*time.Hour+58*time.Minute), termsConfig(random))
+	w.tenant(t, "plan: a")
+	engines := []*Engine{w.engine(t, nil), w.engine(t, nil)}
+	x := NewReader(w.db.Service(t), w.catalog)
+	now := func() (at time.Time) {
+		if err := w.db.Owner(t).QueryRow(t.Context(), "select quotad.decision_clock()").Scan(&at); err != nil {
+			t.Fatal(err)
+		}
+		return at.UTC()
+	}
+	var said []Decision
+	for i := range 160 {
+		w.db.AdvanceClock(t, time.Duration(1+random.IntN(6_000_000))*time.Microsecond)
+		switch random.IntN(6) {
+		case 0:
+			w.apply(t, termsConfig(random))
+		case 1:
+			w.tenant(t, drawTerms(random, now()))
+		case 2:
+			w.overrideLevels(t, random, now())
+		}
+		e := engines[random.IntN(2)]
+		for range random.IntN(3) {
+			r := Request{Tenant: "acme", Subject: fmt.Sprintf("u%d", random.IntN(2)), Charges: []Charge{
+				{Meter: "calls", Cost: random.Int64N(6)}, {Meter: "tokens", Cost: random.Int64N(9)},
+			}}
+			mustDecide(t, e, r)
+		}
+		w.db.AdvanceClock(t, time.Microsecond)
+		limits, err := e.Limits(t.Context(), "acme", []string{"", "u0", "u1"}[i%3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = append(said, limits)
+		w.db.AdvanceClock(t, time.Microsecond)
+	}
+	w.verify(t)
+	for _, e := range w.entries(t, "acme") {
+		explained, err := x.ExplainEntry(t.Context(), "acme", e.Seq)
+		if err != nil || !explained.Consistent {
+			t.Errorf("entry %d explained: %+v, %v", e.Seq, explained, err)
+		}
+	}
+	for _, then := range said {
+		got, err := x.LimitsAt(t.Context(), "acme", then.Subject, then.DecidedAt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(then, got); diff != "" {
+			t.Errorf("limits at %s (-said then +said of it):\n%s", then.DecidedAt, diff)
+		}
+	}
+}
+
+// overrideLevels overrides a number of each level that the tenant's plan has now.
+func (w *world) overrideLevels(t testing.TB, random *rand.Rand, now time.Time) {
+	t.Helper()
+	tenant, err := w.catalog.Tenant(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := w.catalog.Plan(t.Context(), tenant.Plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := "plan: " + tenant.Plan + ", overrides: ["
+	for _, l := range plan.Limits {
+		number := map[catalog.Algorithm]string{
+			catalog.TokenBucket: fmt.Sprintf("capacity: %d, refill: %d/3s", 1+random.IntN(60), random.IntN(20)),
+			catalog.GCRA:        fmt.Sprintf("rate: %d/7s", 1+random.IntN(20)),
+			catalog.LeakyBucket: fmt.Sprintf("queue: %d", 1+random.IntN(60)),
+		}[l.Algorithm]
+		if number == "" {
+			continue
+		}
+		from := now.Add(time.Duration(random.IntN(20_000)-5_000) * time.Millisecond)
+		fields += fmt.Sprintf("{name: %s, %s, from: %s, until: %s, reason: r}, ", l.Name, number, from.Format(time.RFC3339Nano),
+			from.Add(time.Duration(1+random.IntN(20_000))*time.Millisecond).Format(time.RFC3339Nano))
+	}
+	w.tenant(t, fields+"]")
+}
