@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/devpg"
+	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/pgtest"
 	"github.com/quotad/quotad/internal/spool"
 )
@@ -166,6 +167,11 @@ func TestOnErrorDecidesWhileTheDatabaseIsAway(t *testing.T) {
 			t.Errorf("with the database back: %+v", d)
 		}
 		w.awaitPosted(t, e)
+		for _, entry := range w.entries(t, "allows") { // what was given up is not decided later as well
+			if entry.Kind == ledger.KindConsume && entry.Units > 0 {
+				t.Errorf("request %s was granted without the database and then decided", entry.RequestID)
+			}
+		}
 		w.verify(t)
 	})
 }
