@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/quota"
 )
 
 // applyCmd makes the database agree with a file of meters, plans, tenants and settings.
@@ -35,14 +36,28 @@ func (cmd applyCmd) Run(ctx context.Context, s *streams) error {
 		return err
 	}
 	defer pool.Close()
-	changes, err := catalog.NewStore(pool).Apply(ctx, cliActor(), config, catalog.ApplyOptions{Prune: cmd.Prune, DryRun: cmd.DryRun})
+	store := catalog.NewStore(pool)
+	previewer := quota.NewPreviewer(store)
+	if cmd.DryRun {
+		store = store.DryRun(previewer.Look)
+	}
+	changes, err := store.Apply(ctx, cliActor(), config, catalog.ApplyOptions{Prune: cmd.Prune})
 	if err != nil {
 		return faultsOf(forbidden(err), s.Err)
 	}
 	if cmd.JSON {
-		return json.NewEncoder(s.Out).Encode(changes)
+		return json.NewEncoder(s.Out).Encode(appliedJSON{changes, previewer.Preview()})
 	}
-	return printChanges(s.Out, changes)
+	if err := printChanges(s.Out, changes); err != nil {
+		return err
+	}
+	return printPreview(s.Out, previewer.Preview())
+}
+
+// appliedJSON is what apply prints for programs.
+type appliedJSON struct {
+	catalog.Changes
+	Preview *quota.Preview `json:"preview,omitempty"` // of a dry run that would change something
 }
 
 // readConfigFile reads a configuration from a file, or from stdin if name is "-".
@@ -117,12 +132,8 @@ func printChanges(to io.Writer, changes catalog.Changes) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for line := range strings.Lines(text.String()) {
-		if _, err := fmt.Fprintln(to, strings.TrimRight(line, " \n")); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := io.WriteString(to, trimLines(text.String()))
+	return err
 }
 
 // shownName quotes a name that would break a line's columns.

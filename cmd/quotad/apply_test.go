@@ -63,6 +63,12 @@ func TestApplyPrintsWhatItChanges(t *testing.T) {
 ~ tenant  acme  billing_anchor 1 -> 9
                 timezone UTC -> Asia/Jakarta
 2 changed, 1 removed, 2 unchanged; this was a dry run: nothing was changed
+
+tenant    limit   before      after
+acme      hourly  100 of 100  200 of 200
+"big co"  hourly  100 of 100  200 of 200
+
+the change is about 2 tenants: 2 would see a difference, 0 would be denied a call of cost 1 that passes now
 `},
 		{"changed", changed, nil, `
 ~ plan    free  ~ hourly: limit 100 -> 200
@@ -109,7 +115,7 @@ func TestApplyPrintsEveryFaultWithItsLineAndChangesNothing(t *testing.T) {
 		{
 			"meters:\n  m: {unit: call, wieghts: {a: 1}}\nplans:\n  p:\n    limits:\n      - {name: l, meter: m, algorithm: gcra, rate: 5}\n",
 			[]string{
-				":2:19: meters.m.wieghts: is not a field here: unit, weights are",
+				":2:19: meters.m.wieghts: is not a field here: unit, weights, on_expiry are",
 				":6:9: plans.p.limits[0].burst: is required by gcra",
 				":6:46: plans.p.limits[0].rate: must be units per duration such as 2/1s or 100/15m, from 0 to 999999999999999 units per 1us to 87660h",
 			},

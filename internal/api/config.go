@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/quota"
 )
 
 // A meterBody is a meter in JSON.
@@ -41,6 +42,9 @@ func sameName(inBody, inPath string) error {
 type putBody struct {
 	catalog.Change
 	ConfigVersion int64 `json:"config_version"`
+
+	DryRun  bool           `json:"dry_run,omitempty"` // nothing was changed: this is what would be
+	Preview *quota.Preview `json:"preview,omitempty"` // of a dry run that would change something
 }
 
 func newMeterBody(m *catalog.Meter) meterBody {
@@ -86,7 +90,11 @@ func (h *Handler) meters(c *call) error {
 
 // putMeter is PUT /v1/meters/{meter}.
 func (h *Handler) putMeter(c *call) error {
-	name, err := c.name("meter")
+	name, err := c.nameParam("meter")
+	if err != nil {
+		return err
+	}
+	change, err := c.change()
 	if err != nil {
 		return err
 	}
@@ -101,8 +109,8 @@ func (h *Handler) putMeter(c *call) error {
 	if err := sameName(body.Name, name); err != nil {
 		return err
 	}
-	put, err := h.Catalog.PutMeter(c.r.Context(), c.actor(), name, body.MeterSpec, when)
-	return c.put(put, err)
+	put, err := change.store.PutMeter(c.r.Context(), c.actor(), name, body.MeterSpec, when)
+	return c.put(change, put, err)
 }
 
 // plan is GET /v1/plans/{plan}.
@@ -159,7 +167,11 @@ func (h *Handler) plans(c *call) error {
 
 // putPlan is PUT /v1/plans/{plan}.
 func (h *Handler) putPlan(c *call) error {
-	name, err := c.name("plan")
+	name, err := c.nameParam("plan")
+	if err != nil {
+		return err
+	}
+	change, err := c.change()
 	if err != nil {
 		return err
 	}
@@ -177,8 +189,8 @@ func (h *Handler) putPlan(c *call) error {
 	if body.Limits == nil {
 		return invalid("limits", "is required; an empty list allows nothing")
 	}
-	put, err := h.Catalog.PutPlan(c.r.Context(), c.actor(), name, body.PlanSpec, when)
-	return c.put(put, err)
+	put, err := change.store.PutPlan(c.r.Context(), c.actor(), name, body.PlanSpec, when)
+	return c.put(change, put, err)
 }
 
 // tenantConfig is GET /v1/tenants/{tenant}.
@@ -223,7 +235,8 @@ func (h *Handler) tenants(c *call) error {
 
 // putTenant is PUT /v1/tenants/{tenant}.
 func (h *Handler) putTenant(c *call) error {
-	if _, err := c.query(); err != nil {
+	change, err := c.change()
+	if err != nil {
 		return err
 	}
 	when, err := c.precondition()
@@ -237,24 +250,51 @@ func (h *Handler) putTenant(c *call) error {
 	if err := sameName(body.Name, c.tenant); err != nil {
 		return err
 	}
-	put, err := h.Catalog.PutTenant(c.r.Context(), c.actor(), c.tenant, body.TenantSpec, when)
-	return c.put(put, err)
+	put, err := change.store.PutTenant(c.r.Context(), c.actor(), c.tenant, body.TenantSpec, when)
+	return c.put(change, put, err)
 }
 
-// put answers a PUT with what became of the object: 201 if it is new.
-func (c *call) put(put catalog.Put, err error) error {
+// A change is where a PUT makes its change: for good, or with dry_run=true to look at it
+// and undo it.
+type change struct {
+	store   *catalog.Store
+	preview *quota.Previewer // of a dry run
+}
+
+// change reads whether a PUT is a dry run, which is its only parameter.
+func (c *call) change() (change, error) {
+	query, err := c.query("dry_run")
+	if err != nil {
+		return change{}, err
+	}
+	switch {
+	case query.Get("dry_run") == "true":
+		preview := quota.NewPreviewer(c.h.Catalog)
+		return change{c.h.Catalog.DryRun(preview.Look), preview}, nil
+	case query.Get("dry_run") == "false", !query.Has("dry_run"):
+		return change{store: c.h.Catalog}, nil
+	}
+	return change{}, invalid("dry_run", "must be true or false")
+}
+
+// put answers a PUT with what became of the object: 201 if it is new. A dry run is
+// answered with what would become of it, and of whom else.
+func (c *call) put(change change, put catalog.Put, err error) error {
 	if faults := catalog.Faults(err); len(faults) > 0 {
 		return specProblem(faults)
 	}
 	if err != nil {
 		return err
 	}
+	if change.preview != nil {
+		return c.json(http.StatusOK, putBody{put.Change, put.Version, true, change.preview.Preview()})
+	}
 	c.w.Header()["ETag"] = []string{etag(put.Tag)}
 	status := http.StatusOK
 	if put.Outcome == catalog.Created {
 		status = http.StatusCreated
 	}
-	return c.json(status, putBody{put.Change, put.Version})
+	return c.json(status, putBody{Change: put.Change, ConfigVersion: put.Version})
 }
 
 // name reads a path parameter that names a meter or a plan, on a route that takes no

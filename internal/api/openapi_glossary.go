@@ -186,6 +186,26 @@ var glossary = map[string]string{
 	"Explain.kind":      "What was asked for. Consume and hold are decided by the limits; the others are recorded whatever they say.",
 	"ChargeResult.held": "Units that the hold had set aside.",
 
+	// Previews.
+	"preview":              "What a dry run would mean for tenants right now.",
+	"Preview":              "What a change would mean for tenants right now. Limits that count per subject are left out.",
+	"Preview.tenants":      "Those that would see a difference, those that would be denied first; at most 100.",
+	"tenants_affected":     "Tenants that the change is about: changed themselves, or on a plan that is.",
+	"tenants_looked_at":    "How many of them were looked at: at most 10,000.",
+	"tenants_differing":    "How many of these would see a difference.",
+	"tenants_denied":       "How many of these would be denied a call of cost 1 that passes now.",
+	"TenantPreview":        "What would change for one tenant.",
+	"TenantPreview.limits": "The limits that would differ.",
+	"TenantPreview.denied": "Whether a call of cost 1 would be denied that passes now.",
+	"plan_before":          "The plan in force.",
+	"plan_after":           "The plan that would be.",
+	"LimitPreview":         "What would change of one limit. What a limit has not is absent: it is not in the plan, or unlimited.",
+	"LimitPreview.denied":  "Whether it would deny a cost of 1 and does not now.",
+	"limit_before":         "The limit's number, in units.",
+	"limit_after":          "The number it would have.",
+	"remaining_before":     "What is left of it.",
+	"remaining_after":      "What would be left of it.",
+
 	// Explanations.
 	"Explain":               "A decision taken apart.",
 	"LimitExplanation":      "What one limit compared.",
@@ -314,6 +334,9 @@ var parameters = map[string]parameterWords{
 	"limits.at":               {"As of this instant, everything decided at it included; now if absent. Not in the future, not before the tenant was made.", object{"type": "string", "format": "date-time"}},
 	"limits.subject":          {"Limits that count per subject are included with one.", object{"type": "string"}},
 	"denialCounts.limit_name": {"Only those that this limit denied; * for every limit.", object{"type": "string"}},
+	"dry_run": {"With true nothing is changed: the answer says what would be, and for which tenants.", object{
+		"type": "string", "enum": []string{"true", "false"}, "default": "false",
+	}},
 	"deny_status": {"The status of a denial: 200 for callers that prefer allowed: false.", object{
 		"type": "string", "enum": []string{"200", "429"}, "default": "429",
 	}},

@@ -230,7 +230,7 @@ var operations = map[string]operation{
 	},
 	"PUT /v1/meters/{meter}": {
 		id: "putMeter", tag: "configure", summary: "Create or change a meter",
-		body: meterRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated}, tagged: true,
+		query: []string{"dry_run"}, body: meterRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated}, tagged: true,
 	},
 	"GET /v1/plans": {
 		id: "plans", tag: "configure", summary: "The current version of every plan",
@@ -242,7 +242,7 @@ var operations = map[string]operation{
 	},
 	"PUT /v1/plans/{plan}": {
 		id: "putPlan", tag: "configure", summary: "Create a plan, or its next version",
-		body: planRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated}, tagged: true,
+		query: []string{"dry_run"}, body: planRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated}, tagged: true,
 	},
 	"GET /v1/plans/{plan}/versions": {
 		id: "planVersions", tag: "configure", summary: "Every version of a plan",
@@ -263,7 +263,7 @@ var operations = map[string]operation{
 	},
 	"PUT /v1/tenants/{tenant}": {
 		id: "putTenant", tag: "configure", summary: "Create or change a tenant",
-		body: tenantRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated}, tagged: true,
+		query: []string{"dry_run"}, body: tenantRequest{}, answer: putBody{}, answers: "What became of it.", alsoStatus: []int{http.StatusCreated}, tagged: true,
 	},
 	"GET /v1/settings": {
 		id: "settings", tag: "configure", summary: "What holds for the whole database",
@@ -272,7 +272,7 @@ var operations = map[string]operation{
 	"PUT /v1/settings": {
 		id: "putSettings", tag: "configure", summary: "Change what holds for the whole database",
 		description: settingsText,
-		body:        catalog.SettingsSpec{}, answer: putBody{}, answers: "What became of them.", tagged: true,
+		query:       []string{"dry_run"}, body: catalog.SettingsSpec{}, answer: putBody{}, answers: "What became of them.", tagged: true,
 	},
 	"GET /v1/changes": {
 		id: "changes", tag: "audit", summary: "Who changed the configuration, and how",

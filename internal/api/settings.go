@@ -19,7 +19,8 @@ func (h *Handler) settings(c *call) error {
 
 // putSettings is PUT /v1/settings: what is left out becomes what a new database has.
 func (h *Handler) putSettings(c *call) error {
-	if _, err := c.query(); err != nil {
+	change, err := c.change()
+	if err != nil {
 		return err
 	}
 	when, err := c.precondition()
@@ -30,6 +31,6 @@ func (h *Handler) putSettings(c *call) error {
 	if err != nil {
 		return err
 	}
-	put, err := h.Catalog.PutSettings(c.r.Context(), c.actor(), body, when)
-	return c.put(put, err)
+	put, err := change.store.PutSettings(c.r.Context(), c.actor(), body, when)
+	return c.put(change, put, err)
 }

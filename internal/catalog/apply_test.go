@@ -1,11 +1,14 @@
 package catalog_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotad/quotad/internal/catalog"
@@ -171,14 +174,36 @@ func TestPutNamesFaultsRelativeToTheSpec(t *testing.T) {
 	}
 }
 
+// Whoever looks at a dry run sees what would be, and everyone else what is.
 func TestDryRunTellsTheChangesAndMakesNone(t *testing.T) {
 	t.Parallel()
 	db := newDatabase(t)
 	db.apply(t, configFree, catalog.ApplyOptions{})
 	before := db.fingerprint(t)
-	text := strings.NewReplacer("limit: 100", "limit: 200", "Asia/Jakarta", "UTC").Replace(configFree)
-	changes := db.apply(t, text, catalog.ApplyOptions{DryRun: true})
-	want := []string{"unchanged meter api.calls", "unchanged meter llm.tokens", "changed plan free", "changed tenant acme"}
+	text := strings.NewReplacer("limit: 100", "limit: 200", "Asia/Jakarta", "UTC").Replace(configFree) + "\ndefault_plan: free"
+	var limits []int64
+	var looked []catalog.Change
+	dry := database{db.DryRun(func(ctx context.Context, tx pgx.Tx, changes []catalog.Change, made bool) error {
+		looked = changes
+		for _, q := range []catalog.Querier{tx, db.Service(t)} {
+			seen, err := db.Snapshot(ctx, q, nil)
+			if err != nil {
+				return err
+			}
+			limits = append(limits, seen.Plan("free").Limits[0].Limit)
+		}
+		return nil
+	}), db.DB}
+	changes := dry.apply(t, text, catalog.ApplyOptions{})
+	want := []string{
+		"unchanged meter api.calls", "unchanged meter llm.tokens", "changed plan free", "changed settings global", "changed tenant acme",
+	}
+	if want := []int64{100, 100, 200, 100}; !slices.Equal(limits, want) {
+		t.Errorf("the limit is, and for others, would be, and for others, %v, want %v", limits, want)
+	}
+	if diff := cmp.Diff(changes.Items, looked); diff != "" {
+		t.Errorf("what was looked at (-returned +looked at):\n%s", diff)
+	}
 	if diff := cmp.Diff(want, outcomes(changes)); diff != "" || !changes.DryRun || changes.Version != 1 {
 		t.Errorf("Apply = version %d, dry run %v, changes (-want +got):\n%s", changes.Version, changes.DryRun, diff)
 	}

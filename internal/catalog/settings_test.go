@@ -36,7 +36,6 @@ func TestDefaultPlanIsConfigurationLikeTheRest(t *testing.T) {
 		},
 		{"alone in a file", "default_plan: pro", catalog.ApplyOptions{}, []string{"changed settings global"}, catalog.Settings{DefaultPlan: "pro", DefaultPlanRate: 7}},
 		{"the same", "default_plan: pro", catalog.ApplyOptions{}, nil, catalog.Settings{DefaultPlan: "pro", DefaultPlanRate: 7}},
-		{"a dry run", "default_plan: free", catalog.ApplyOptions{DryRun: true}, []string{"changed settings global"}, catalog.Settings{DefaultPlan: "pro", DefaultPlanRate: 7}},
 		{"pruned", configFree, catalog.ApplyOptions{Prune: true}, []string{"removed plan pro", "changed settings global"}, catalog.Settings{DefaultPlanRate: 600}},
 	} {
 		changes := db.apply(t, step.text, step.options)

@@ -27,6 +27,7 @@ type Store struct {
 	Random io.Reader
 
 	pool *pgxpool.Pool
+	look Look // of a dry run; nil for changes that stay
 }
 
 // NewStore returns a store on pool, which it does not close.

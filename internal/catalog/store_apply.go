@@ -12,14 +12,14 @@ import (
 
 // ApplyOptions says how far [Store.Apply] goes.
 type ApplyOptions struct {
-	Prune  bool // remove the meters, plans and settings that the configuration does not name
-	DryRun bool // do it all, then undo it
+	Prune bool // remove the meters, plans and settings that the configuration does not name
 }
 
 // Apply makes the database agree with the configuration, as one transaction: all of
 // it or, on any fault, nothing. The error then lists every [Fault]. What agrees
 // already is left as it is, so applying the same configuration again writes nothing.
 // Tenants are never removed, nor is a plan that a tenant has, or that is the default.
+// [Store.DryRun] has the same done and undone.
 func (s *Store) Apply(ctx context.Context, actor string, config *Config, options ApplyOptions) (Changes, error) {
 	return s.apply(ctx, actor, config, options, nil)
 }
@@ -33,7 +33,7 @@ func (s *Store) apply(
 	if err := config.source.locate(faults); err != nil {
 		return Changes{}, err
 	}
-	result := Changes{DryRun: options.DryRun}
+	result := Changes{DryRun: s.look != nil}
 	err := s.inChange(ctx, func(tx pgx.Tx, version int64) (keep bool, err error) {
 		have, err := readState(ctx, tx, want, options.Prune)
 		if err != nil {
@@ -50,6 +50,11 @@ func (s *Store) apply(
 		if todo.none() {
 			return false, nil
 		}
+		if s.look != nil {
+			if err := s.look(ctx, tx, todo.changes, false); err != nil {
+				return false, err
+			}
+		}
 		if err := write(ctx, tx, actor, version, todo); err != nil {
 			return false, err
 		}
@@ -59,10 +64,14 @@ func (s *Store) apply(
 		if err := config.source.locate(faults); err != nil {
 			return false, err
 		}
-		if !options.DryRun {
-			result.Version = version
+		if err := one.reread(ctx, tx, want); err != nil {
+			return false, err
 		}
-		return !options.DryRun, one.reread(ctx, tx, want)
+		if s.look != nil {
+			return false, s.look(ctx, tx, todo.changes, true)
+		}
+		result.Version = version
+		return true, nil
 	})
 	if err != nil {
 		return Changes{}, err

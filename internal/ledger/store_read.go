@@ -32,15 +32,15 @@ type Account struct {
 // rows that someone else holds, the second waits for one row in the server's fair queue
 // and must be the only lock of its transaction.
 const (
-	lockColumns = `
+	accountColumns = `
 select a.tenant_id, a.tenant, a.plan, a.status, a.timezone, a.billing_anchor, a.calendar_past,
        coalesce(a.next_plan, ''), coalesce(a.next_plan_at, '1970-01-01 00:00:00+00'), a.override_set_id, a.terms_at,
        a.seq, a.last_at, a.head_hash, a.subject_seq, a.open_holds
 from quotad.account a
-where a.tenant = any($1::text[])
+where a.tenant = any($1::text[])`
+	lockWaitSQL = accountColumns + `
 for update of a`
-	lockSkipSQL = lockColumns + ` skip locked`
-	lockWaitSQL = lockColumns
+	lockSkipSQL = lockWaitSQL + ` skip locked`
 )
 
 // QueueLock queues locking the accounts of tenants and calls got for each one locked.
@@ -51,6 +51,16 @@ func QueueLock(b *pgx.Batch, tenants []string, wait bool, got func(Account)) {
 	if wait {
 		sql = lockWaitSQL
 	}
+	queueAccountRows(b, sql, tenants, got)
+}
+
+// QueueAccounts queues reading the accounts of tenants without locking them, and calls got
+// for each one there is.
+func QueueAccounts(b *pgx.Batch, tenants []string, got func(Account)) {
+	queueAccountRows(b, accountColumns, tenants, got)
+}
+
+func queueAccountRows(b *pgx.Batch, sql string, tenants []string, got func(Account)) {
 	b.Queue(sql, tenants).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var a Account

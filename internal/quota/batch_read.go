@@ -36,7 +36,7 @@ func (b *batch) read(ctx context.Context) error {
 		}
 		if !b.queueReads(&queries, round == 0) {
 			b.closeEdges()
-			return b.carryLevels(ctx)
+			return b.carryLevels(ctx, b.runner.session)
 		}
 		if err := b.runner.session.Send(ctx, &queries, b.runner.engine.config.readTimeout); err != nil {
 			return err
@@ -338,7 +338,7 @@ func (b *batch) reconcile(ctx context.Context) error {
 		}
 		b.snapshot = snapshot
 	}
-	if err := b.runner.loadSets(ctx, b.tenants); err != nil {
+	if err := b.runner.loadSets(ctx, b.runner.session, b.tenants); err != nil {
 		return err
 	}
 	for _, t := range b.tenants {

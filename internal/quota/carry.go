@@ -88,7 +88,7 @@ func (r planRule) goesOn(was planRule) bool {
 
 // carryLevels brings every level that was read to what is in force now. Most were written
 // under just that; for the others, the timelines of their tenants are read.
-func (b *batch) carryLevels(ctx context.Context) error {
+func (b *batch) carryLevels(ctx context.Context, q catalog.Querier) error {
 	var queries []catalog.TimelineQuery
 	var works []*tenantWork
 	for _, t := range b.tenants {
@@ -101,7 +101,7 @@ func (b *batch) carryLevels(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.runner.engine.config.readTimeout)
 	defer cancel()
-	timelines, err := b.runner.engine.config.Catalog.Timelines(ctx, b.runner.session, queries)
+	timelines, err := b.runner.engine.config.Catalog.Timelines(ctx, q, queries)
 	if err != nil {
 		return err
 	}

@@ -146,7 +146,7 @@ const sumRule = "must sum to at most 999999999999999 over the charges on one met
 // not held up by how limits count.
 func (b *book) checkCharge(c *charge, r *Request) error {
 	for _, l := range b.rules.byMeter[c.meter.Name] {
-		if r.spends() && !l.counts(r.Subject) {
+		if r.spends() && !l.counts(r.Subject) && l.asked(r.kind()) {
 			return invalid("subject", fmt.Sprintf("is required: limit %q on meter %q counts per subject", l.Name, c.meter.Name))
 		}
 		if r.Kind == ledger.KindHold && !l.Algorithm.CountsHolds() {
@@ -200,15 +200,14 @@ func (v *verdict) blames() bool {
 	return v.decision.Reason == "" || v.decision.Reason.ofLimit()
 }
 
-// ask asks every limit on the charge's meter whether the cost fits. One of concurrency is
-// only asked about holds.
+// ask asks every limit on the charge's meter whether the cost fits.
 func (v *verdict) ask(b *book, c *charge, r *Request) {
 	limits := b.rules.byMeter[c.meter.Name]
 	e := b.lineOf(c, r)
 	e.limitsUsed, e.limitsHeld = b.standing(c.meter.Name, r.Subject)
 	v.lines = append(v.lines, e)
 	for i, l := range limits {
-		if l.Algorithm == catalog.Concurrency && r.Kind != ledger.KindHold {
+		if !l.asked(r.kind()) {
 			continue
 		}
 		used, held, cost := e.limitsUsed[i], int64(0), l.asks(c.cost)

@@ -127,7 +127,7 @@ func (x *Reader) entries(ctx context.Context, tenant string, entries []ledger.En
 			return out, fmt.Errorf("entry %d says what %d limits had used; its plan version has %d", e.Seq, len(e.LimitsUsed), len(limits))
 		}
 		for n, l := range limits {
-			if l.Scope == catalog.ScopeSubject && e.SubjectID == 0 || l.Algorithm == catalog.Concurrency && e.Kind != ledger.KindHold {
+			if l.Scope == catalog.ScopeSubject && e.SubjectID == 0 || !l.asked(e.Kind) {
 				continue // it was not asked
 			}
 			a := askedLimit{limit: l, used: e.LimitsUsed[n], cost: e.Units, subjectID: scopedTo(l, e.SubjectID), beforeSeq: e.Seq}

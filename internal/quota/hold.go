@@ -241,8 +241,11 @@ func (b *book) costOf(c Charge) (int64, error) {
 	return costOf(meter, c)
 }
 
-// setAside makes the hold of an allowed request.
+// setAside makes the hold of an allowed request; a dry run makes none.
 func (b *book) setAside(r *Request, id uuid.UUID, v *verdict) {
+	if r.DryRun {
+		return
+	}
 	h := &hold{
 		id: id, subject: r.Subject, state: HoldOpen, changed: true,
 		startedMicros: b.nowMicros, expiresMicros: b.nowMicros + r.TTL.Microseconds(),
@@ -251,9 +254,7 @@ func (b *book) setAside(r *Request, id uuid.UUID, v *verdict) {
 		h.charges = append(h.charges, heldCharge{meter: c.meter.Name, meterID: c.meter.ID, units: c.cost})
 	}
 	v.hold, v.decision.Hold = h, h.result()
-	if !r.DryRun {
-		b.holds = append(b.holds, h)
-	}
+	b.holds = append(b.holds, h)
 }
 
 // firstFree returns when a tenant with as many open holds as it may have can make one more.

@@ -3,6 +3,7 @@ package quota
 import (
 	"github.com/quotad/quotad/internal/calendar"
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 // rules is one version of a plan, compiled for one calendar. It is immutable.
@@ -69,6 +70,12 @@ func (l *limit) remaining(used, held int64) int64 {
 // counts reports whether the limit counts usage of the subject; "" is none.
 func (l *limit) counts(subject string) bool {
 	return l.Scope != catalog.ScopeSubject || subject != ""
+}
+
+// asked reports whether the limit has a say in requests of a kind: one of concurrency only
+// in holds.
+func (l *limit) asked(kind ledger.Kind) bool {
+	return l.Algorithm != catalog.Concurrency || kind == ledger.KindHold
 }
 
 // asks returns the number that the limit compares of a request for a cost: to one of

@@ -307,9 +307,9 @@ func (r *runner) rulesFor(snapshot *catalog.Snapshot, f facts, nowMicros int64) 
 	return compiled, nil
 }
 
-// loadSets makes sure that the overrides of tenants are loaded, on this session, inside the
-// batch's transaction. Sets never change, so most often there is nothing to read.
-func (r *runner) loadSets(ctx context.Context, tenants []*tenantWork) error {
+// loadSets makes sure that the overrides of tenants are loaded, by q, which is the batch's
+// transaction. Sets never change, so most often there is nothing to read.
+func (r *runner) loadSets(ctx context.Context, q catalog.Querier, tenants []*tenantWork) error {
 	var asked, missing []int64
 	for _, t := range tenants {
 		id := t.account.OverrideSetID
@@ -330,7 +330,7 @@ func (r *runner) loadSets(ctx context.Context, tenants []*tenantWork) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.engine.config.readTimeout)
 	defer cancel()
-	loaded, err := r.engine.config.Catalog.OverrideSets(ctx, r.session, missing)
+	loaded, err := r.engine.config.Catalog.OverrideSets(ctx, q, missing)
 	if err != nil {
 		return err
 	}
