@@ -415,3 +415,40 @@ func (w *world) overrideLevels(t testing.TB, random *rand.Rand, now time.Time) {
 	}
 	w.tenant(t, fields+"]")
 }
+
+// A simulation follows a tenant's overrides as the service does.
+func TestASimulationFollowsOverrides(t *testing.T) {
+	t.Parallel()
+	config, err := catalog.ParseFile([]byte(bucketConfig(10, "1/1s")+`
+tenants:
+  acme:
+    plan: pro
+    overrides: [{name: pool, capacity: 100, refill: 20/1s, from: 2026-05-31T12:00:10Z, until: 2026-05-31T12:00:13Z, reason: r}]
+`), "test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, tenants, err := config.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := NewSimulator(snapshot, snapshot.Plan("pro"), tenants)
+	for _, c := range []struct {
+		after   time.Duration
+		cost    int64
+		allowed bool
+	}{
+		{0, 11, false},
+		{5 * time.Second, 10, true},
+		{12 * time.Second, 45, true}, // 5 at one a second, 40 at twenty
+		{12 * time.Second, 1, false},
+		{13 * time.Second, 1, true}, // of 20, which the plan's capacity cuts to 10
+		{13 * time.Second, 10, false},
+		{13 * time.Second, 9, true},
+	} {
+		r := tokens(c.cost)
+		if d, err := s.Decide(termsStart.Add(c.after).UnixMicro(), &r); err != nil || d.Allowed != c.allowed {
+			t.Errorf("%d after %s: %+v, %v, want allowed %v", c.cost, c.after, d.Limits, err, c.allowed)
+		}
+	}
+}
