@@ -19,6 +19,7 @@ create table quotad.hold (
   started_at      timestamptz not null,
   expires_at      timestamptz not null,
   resolved_at     timestamptz,
+  expired_seq     bigint,
   charged         bigint[],
   resolution_hash bytea,
   answer          bytea,
@@ -29,6 +30,7 @@ create table quotad.hold (
   constraint hold_first_seq check (first_seq > 0),
   constraint hold_lasts check (expires_at > started_at),
   constraint hold_resolved check ((state = 'open') = (resolved_at is null)),
+  constraint hold_expired check ((expired_seq is null) = (charged is null) and (state <> 'expired' or charged is not null)),
   constraint hold_charged check (charged is null or cardinality(charged) = cardinality(meter_ids)),
   constraint hold_resolution check (
     (resolution_hash is null) = (answer is null) and (answer is not null) = (state in ('settled', 'released'))),
@@ -36,6 +38,7 @@ create table quotad.hold (
 ) with (fillfactor = 70);
 comment on table quotad.hold is
   'One row per hold. units[i] of meter_ids[i] are set aside while it is open; its entries begin at first_seq.';
+comment on column quotad.hold.expired_seq is 'The first entry of its expiry; null if it did not expire.';
 comment on column quotad.hold.charged is 'What its expiry took, by meter, where the meter says so; null if it did not expire.';
 comment on column quotad.hold.resolution_hash is 'What settle or release it was, so that repeating it gives the same answer again.';
 create index hold_open on quotad.hold (tenant_id, expires_at, hold_id) where state = 'open';

@@ -253,10 +253,12 @@ CREATE TABLE quotad.hold (
     started_at timestamp with time zone NOT NULL,
     expires_at timestamp with time zone NOT NULL,
     resolved_at timestamp with time zone,
+    expired_seq bigint,
     charged bigint[],
     resolution_hash bytea,
     answer bytea,
     CONSTRAINT hold_charged CHECK (((charged IS NULL) OR (cardinality(charged) = cardinality(meter_ids)))),
+    CONSTRAINT hold_expired CHECK ((((expired_seq IS NULL) = (charged IS NULL)) AND ((state <> 'expired'::text) OR (charged IS NOT NULL)))),
     CONSTRAINT hold_first_seq CHECK ((first_seq > 0)),
     CONSTRAINT hold_hash_is_sha256 CHECK ((octet_length(resolution_hash) = 32)),
     CONSTRAINT hold_lasts CHECK ((expires_at > started_at)),
@@ -268,6 +270,8 @@ CREATE TABLE quotad.hold (
 WITH (fillfactor='70');
 
 COMMENT ON TABLE quotad.hold IS 'One row per hold. units[i] of meter_ids[i] are set aside while it is open; its entries begin at first_seq.';
+
+COMMENT ON COLUMN quotad.hold.expired_seq IS 'The first entry of its expiry; null if it did not expire.';
 
 COMMENT ON COLUMN quotad.hold.charged IS 'What its expiry took, by meter, where the meter says so; null if it did not expire.';
 

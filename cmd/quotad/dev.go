@@ -50,7 +50,7 @@ func (cmd devCmd) Run(ctx context.Context, s *streams) (err error) {
 	}
 	service := owner.Copy()
 	service.User = devLogin
-	server, err := startServer(ctx, serverConfig{Listen: cmd.Listen, Database: service, Log: log, Headers: cmd.Headers.headers()})
+	server, err := startServer(ctx, serverConfig{Listen: cmd.Listen, Database: service, Log: log, Headers: cmd.Headers.headers(), RememberDenials: true})
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/quotad/quotad/internal/api"
+	"github.com/quotad/quotad/internal/identity"
 )
 
 // serveCmd runs one instance. Any number may run on one database.
@@ -18,7 +20,9 @@ type serveCmd struct {
 	Logging    logFlags      `embed:""`
 	Listen     string        `name:"listen" default:"127.0.0.1:8080" env:"QUOTAD_LISTEN" help:"Host and port to listen on; port 0 picks a free one."`
 	Headers    headerFlags   `embed:""`
+	Clients    clientFlags   `embed:""`
 	TLS        tlsFlags      `embed:""`
+	Remember   bool          `name:"remember-denials" default:"true" negatable:"" env:"QUOTAD_REMEMBER_DENIALS" help:"Give a denial again without the database, for a second at most; what another instance gives back may be seen that much later."`
 	DrainDelay time.Duration `name:"drain-delay" default:"0s" env:"QUOTAD_DRAIN_DELAY" help:"How long to go on serving, with /readyz at 503, after a signal to stop."`
 	DrainMax   time.Duration `name:"drain-max" default:"30s" env:"QUOTAD_DRAIN_MAX" help:"How long requests under way may take before they are cut off."`
 }
@@ -34,9 +38,14 @@ func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	clients, err := cmd.Clients.resolver()
+	if err != nil {
+		return err
+	}
 	server, err := startServer(ctx, serverConfig{
 		Listen: cmd.Listen, Database: config, Pooler: cmd.Pooling.Pooler, Log: log, TLS: tlsConfig, Headers: cmd.Headers.headers(),
-		DrainDelay: cmd.DrainDelay,
+		Clients:         clients,
+		RememberDenials: cmd.Remember, DrainDelay: cmd.DrainDelay,
 	})
 	if err != nil {
 		return err
@@ -65,6 +74,24 @@ type headerFlags struct {
 
 func (f headerFlags) headers() api.Headers {
 	return api.Headers{RateLimit: api.RateLimit(f.RateLimit), XRateLimit: api.XRateLimit(f.XRateLimit), OpenAI: f.OpenAIHeaders}
+}
+
+// clientFlags say which subject a client is that a request names by its addresses.
+type clientFlags struct {
+	TrustedProxies []string `name:"trusted-proxies" env:"QUOTAD_TRUSTED_PROXIES" help:"Addresses and CIDR prefixes of proxies whose X-Forwarded-For is believed, separated by commas; none by default."`
+	IPv4Prefix     int      `name:"ipv4-prefix" default:"32" env:"QUOTAD_IPV4_PREFIX" help:"Bits of an IPv4 address that make one subject, 1 to 32."`
+	IPv6Prefix     int      `name:"ipv6-prefix" default:"64" env:"QUOTAD_IPV6_PREFIX" help:"Bits of an IPv6 address that make one subject, 1 to 128: a client can change the rest at will."`
+}
+
+func (f clientFlags) resolver() (identity.Resolver, error) {
+	prefixes, err := identity.ParsePrefixes(f.TrustedProxies)
+	if f.IPv4Prefix < 1 || f.IPv6Prefix < 1 {
+		err = errors.Join(err, errors.New("a prefix must be at least 1 bit long"))
+	}
+	if err != nil {
+		return identity.Resolver{}, fmt.Errorf("serve: %w", err)
+	}
+	return identity.New(identity.Config{TrustedProxies: prefixes, IPv4Bits: f.IPv4Prefix, IPv6Bits: f.IPv6Prefix})
 }
 
 // hostConnectMax bounds a connection to one host of the URL, if it says nothing else:

@@ -19,6 +19,7 @@ import (
 
 	"github.com/quotad/quotad/internal/api"
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/identity"
 	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/pg"
 	"github.com/quotad/quotad/internal/quota"
@@ -41,13 +42,15 @@ const (
 
 // serverConfig is what a server is started with.
 type serverConfig struct {
-	Listen     string          // host:port; port 0 picks a free one
-	Database   *pgx.ConnConfig // the service login
-	Pooler     bool            // Database leads to a pooler in transaction mode
-	Log        *slog.Logger
-	Headers    api.Headers
-	TLS        *tls.Config   // nil for plain HTTP
-	DrainDelay time.Duration // how long /readyz is 503 before connections are refused
+	Listen          string          // host:port; port 0 picks a free one
+	Database        *pgx.ConnConfig // the service login
+	Pooler          bool            // Database leads to a pooler in transaction mode
+	Log             *slog.Logger
+	Headers         api.Headers
+	TLS             *tls.Config       // nil for plain HTTP
+	Clients         identity.Resolver // says which subject a client is
+	RememberDenials bool              // for up to a second, without the database
+	DrainDelay      time.Duration     // how long /readyz is 503 before connections are refused
 }
 
 // A server is one running instance: pool, engine, HTTP. Close must be called.
@@ -108,6 +111,7 @@ func (s *server) start(ctx context.Context) error {
 	var err error
 	s.engine, err = quota.NewEngine(quota.Config{
 		Database: s.config.Database, Pooler: s.config.Pooler, Catalog: s.catalog, Log: s.config.Log, Metrics: registry,
+		RememberDenials: s.config.RememberDenials,
 	})
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
@@ -116,7 +120,7 @@ func (s *server) start(ctx context.Context) error {
 		Engine: s.engine, Ledger: ledger.NewStore(s.pool), Denials: quota.NewDenialStore(s.pool),
 		Reader: quota.NewReader(s.pool, s.catalog), Catalog: s.catalog,
 		Keys: catalog.NewAuthenticator(catalog.NewStore(s.keyPool), time.Now),
-		Log:  s.config.Log, Metrics: registry, Headers: s.config.Headers,
+		Log:  s.config.Log, Metrics: registry, Headers: s.config.Headers, Clients: s.config.Clients,
 	})
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)

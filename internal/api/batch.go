@@ -151,7 +151,7 @@ func decodeBatch(b *bodyReader) []batchItem {
 // walks the bytes of the batch.
 func decodeItems(b *bodyReader) []batchItem {
 	var items []batchItem
-	var item bodyReader
+	item := bodyReader{clients: b.clients}
 	for b.more() {
 		if len(items) == batchItemsMax {
 			b.fault("items", fmt.Sprintf("must hold at most %d items", batchItemsMax))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/quotad/quotad/internal/identity"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -35,6 +36,8 @@ type bodyReader struct {
 	broken bool   // the rest cannot be read, or does not matter
 	prefix string // of field names: "" or "charges[1]"
 	name   []byte // of the current member, unquoted
+
+	clients identity.Resolver // says which subject a client is
 }
 
 // reset starts the walk over the bytes in b.text, strictly unless options say otherwise.

@@ -12,8 +12,8 @@ const costDefault = 1
 
 // decodeConsume reads the body of POST /v1/consume:
 //
-//	{tenant, subject?, meter, cost? | pools?, dims?, dry_run?}
-//	{tenant, subject?, charges: [{meter, cost? | pools?}], dims?, dry_run?}
+//	{tenant, subject? | client?, meter, cost? | pools?, dims?, dry_run?}
+//	{tenant, subject? | client?, charges: [{meter, cost? | pools?}], dims?, dry_run?}
 //
 // Faults are left in b; the caller adds those of [quota.Request.Validate].
 func decodeConsume(b *bodyReader) quota.Request {
@@ -30,7 +30,8 @@ const idempotencyKeyField = "idempotency_key"
 func decodeRequest(b *bodyReader, keyed bool) quota.Request {
 	var r quota.Request
 	var single chargeBody
-	var charges, subject, tenant bool
+	var fromClient string
+	var charges, client, subject, tenant bool
 	if !b.object("") {
 		b.broken = true // it has no fields that could be missing
 		return r
@@ -44,6 +45,9 @@ func decodeRequest(b *bodyReader, keyed bool) quota.Request {
 		case name == "subject":
 			subject = true
 			r.Subject = b.string("subject")
+		case name == "client":
+			client = true
+			fromClient = decodeClient(b)
 		case name == "charges":
 			charges = true
 			r.Charges = decodeCharges(b)
@@ -66,7 +70,12 @@ func decodeRequest(b *bodyReader, keyed bool) quota.Request {
 	if !tenant {
 		b.fault("tenant", "is required")
 	}
-	if subject && r.Subject == "" && !b.faulted("subject") {
+	switch {
+	case client && subject:
+		b.fault("client", "must not be given together with subject")
+	case client:
+		r.Subject = fromClient
+	case subject && r.Subject == "" && !b.faulted("subject"):
 		b.fault("subject", quota.IDRule(""))
 	}
 	switch {

@@ -35,6 +35,9 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 	if d.DryRun {
 		b = append(b, `,"dry_run":true`...)
 	}
+	if d.Remembered {
+		b = append(b, `,"remembered":true`...)
+	}
 	b = append(b, `,"charges":[`...)
 	for i := range d.Charges {
 		if i > 0 {
@@ -57,6 +60,11 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 	b = append(b, ']')
 	b = appendOptional(b, `,"delay_ms":`, d.DelayMS)
 	b = appendOptional(b, `,"retry_after_ms":`, d.RetryMS)
+	return append(appendRecorded(b, d), '}')
+}
+
+// appendRecorded appends what a decision made of a hold, of an entry, and of the ledger.
+func appendRecorded(b []byte, d *quota.Decision) []byte {
 	if d.Hold != nil {
 		b = appendUUID(append(b, `,"hold":{"id":"`...), d.Hold.ID)
 		b = appendText(append(b, `","state":`...), string(d.Hold.State))
@@ -79,7 +87,7 @@ func appendDecision(b []byte, d *quota.Decision) []byte {
 		b = hex.AppendEncode(b, d.Receipt.Hash[:])
 		b = append(b, `"}`...)
 	}
-	return append(b, '}')
+	return b
 }
 
 func appendLimit(b []byte, l *quota.LimitResult) []byte {

@@ -87,18 +87,19 @@ func drawDecision(t *rapid.T) quota.Decision {
 	optional := rapid.Ptr(amount, true)
 	text := rapid.String()
 	d := quota.Decision{
-		Allowed:   rapid.Bool().Draw(t, "allowed"),
-		Reason:    rapid.SampledFrom([]quota.Reason{"", quota.ReasonQuotaExceeded, quota.ReasonBlocked}).Draw(t, "reason"),
-		Tenant:    text.Draw(t, "tenant"),
-		Subject:   text.Draw(t, "subject"),
-		RequestID: uuid.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")),
-		DecidedAt: time.UnixMicro(rapid.Int64Range(0, 4e15).Draw(t, "at")).UTC(),
-		DryRun:    rapid.Bool().Draw(t, "dry_run"),
-		Charges:   []quota.ChargeResult{},
-		Limits:    []quota.LimitResult{},
-		Remaining: optional.Draw(t, "remaining"),
-		DelayMS:   optional.Draw(t, "delay"),
-		RetryMS:   optional.Draw(t, "retry"),
+		Allowed:    rapid.Bool().Draw(t, "allowed"),
+		Reason:     rapid.SampledFrom([]quota.Reason{"", quota.ReasonQuotaExceeded, quota.ReasonBlocked}).Draw(t, "reason"),
+		Tenant:     text.Draw(t, "tenant"),
+		Subject:    text.Draw(t, "subject"),
+		RequestID:  uuid.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")),
+		DecidedAt:  time.UnixMicro(rapid.Int64Range(0, 4e15).Draw(t, "at")).UTC(),
+		DryRun:     rapid.Bool().Draw(t, "dry_run"),
+		Remembered: rapid.Bool().Draw(t, "remembered"),
+		Charges:    []quota.ChargeResult{},
+		Limits:     []quota.LimitResult{},
+		Remaining:  optional.Draw(t, "remaining"),
+		DelayMS:    optional.Draw(t, "delay"),
+		RetryMS:    optional.Draw(t, "retry"),
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "charges") {
 		d.Charges = append(d.Charges, quota.ChargeResult{Meter: text.Draw(t, "meter"), Cost: amount.Draw(t, "cost")})

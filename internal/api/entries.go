@@ -78,6 +78,9 @@ func (h *Handler) entries(c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), readTimeout)
 	defer cancel()
+	if err := h.endHolds(ctx, c.tenant); err != nil {
+		return err
+	}
 	list, err := h.Ledger.EntryList(ctx, q.EntryQuery)
 	if err != nil {
 		return ledgerTenantNotFound(err)

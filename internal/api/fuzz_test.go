@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/identity"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -21,6 +22,7 @@ func FuzzConsumeBody(f *testing.F) {
 		`{"tenant":"acme","meter":"api.calls","cost":1}`,
 		`{"tenant":"t","subject":"s","charges":[{"meter":"a","cost":3},{"meter":"b","pools":{"p":1}}],"dims":{"k":"v"},"dry_run":true}`,
 		`{"tenant":"\ud83d\ude00","meter":"m","cost":1e3}`,
+		`{"tenant":"t","client":{"peer":"[::1]:80","forwarded_for":["203.0.113.9, 10.1.1.1",""]},"meter":"m"}`,
 		`{"tenant":"t","tenant":"u"}`, `[]`, `{`, `null`, "{\"tenant\":\"\xff\"}",
 	} {
 		f.Add([]byte(seed))
@@ -53,8 +55,12 @@ func decodeByReflection(t *testing.T, body []byte) quota.Request {
 	}
 	var in struct {
 		charge
-		Tenant  string            `json:"tenant"`
-		Subject string            `json:"subject"`
+		Tenant  string `json:"tenant"`
+		Subject string `json:"subject"`
+		Client  *struct {
+			Peer         string   `json:"peer"`
+			ForwardedFor []string `json:"forwarded_for"`
+		} `json:"client"`
 		Charges []charge          `json:"charges"`
 		Dims    map[string]string `json:"dims"`
 		DryRun  bool              `json:"dry_run"`
@@ -63,6 +69,12 @@ func decodeByReflection(t *testing.T, body []byte) quota.Request {
 		t.Fatalf("encoding/json refuses what passed: %v", err)
 	}
 	r := quota.Request{Tenant: in.Tenant, Subject: in.Subject, Dims: in.Dims, DryRun: in.DryRun}
+	if in.Client != nil {
+		var err error
+		if r.Subject, err = (identity.Resolver{}).Subject(in.Client.Peer, in.Client.ForwardedFor); err != nil {
+			t.Fatalf("a client at %q passed: %v", in.Client.Peer, err)
+		}
+	}
 	add := func(c charge, path string) {
 		cost := int64(costDefault)
 		if c.Cost != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/identity"
 	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/quota"
 )
@@ -34,7 +35,8 @@ type Config struct {
 	Metrics *prometheus.Registry // gets the HTTP metrics and is served at /metrics
 
 	Headers Headers
-	NewID   func() uuid.UUID // names a problem; random if nil
+	Clients identity.Resolver // finds the subject of a request that names its client
+	NewID   func() uuid.UUID  // names a problem; random if nil
 }
 
 // Validate reports what is missing or wrong.
@@ -200,6 +202,7 @@ type call struct {
 func (c *call) begin(h *Handler, route string, w http.ResponseWriter, r *http.Request) {
 	c.h, c.route, c.w, c.r = h, route, w, r
 	c.status, c.key, c.tenant = 0, catalog.Key{}, ""
+	c.in.clients = h.Clients
 }
 
 // pooledBytesMax is the largest buffer kept for the next request.

@@ -25,6 +25,9 @@ func (h *Handler) limits(c *call) error {
 	} else {
 		ctx, cancel := context.WithTimeout(c.r.Context(), readTimeout)
 		defer cancel()
+		if err := h.endHolds(ctx, c.tenant); err != nil {
+			return err
+		}
 		decision, err = h.Reader.LimitsAt(ctx, c.tenant, subject, at)
 	}
 	if err != nil {
@@ -49,4 +52,14 @@ func (h *Handler) limits(c *call) error {
 	c.w.Header()["Cache-Control"] = headerNoStore
 	c.reply(http.StatusOK, headerJSON, c.out)
 	return nil
+}
+
+// endHolds has the holds of a tenant that have ended entered into the ledger, where they
+// are dated at their end: what is read after it of the past stays as it is.
+func (h *Handler) endHolds(ctx context.Context, tenant string) error {
+	due, err := h.Reader.HoldsDue(ctx, tenant)
+	if err == nil && due {
+		_, err = h.Engine.Limits(ctx, tenant, "")
+	}
+	return err
 }

@@ -75,9 +75,14 @@ type (
 		Cost  *int64           `json:"cost,omitempty"`
 		Pools map[string]int64 `json:"pools,omitempty"`
 	}
+	clientRequest struct {
+		Peer         string   `json:"peer"`
+		ForwardedFor []string `json:"forwarded_for,omitempty"`
+	}
 	consumeRequest struct {
 		Tenant  string            `json:"tenant"`
 		Subject string            `json:"subject,omitempty"`
+		Client  *clientRequest    `json:"client,omitempty"`
 		Meter   string            `json:"meter,omitempty"`
 		Cost    *int64            `json:"cost,omitempty"`
 		Pools   map[string]int64  `json:"pools,omitempty"`

@@ -50,6 +50,9 @@ func (h *Handler) usage(c *call) error {
 	if err != nil {
 		return err
 	}
+	if err := h.endHolds(c.r.Context(), c.tenant); err != nil {
+		return err
+	}
 	usage, err := h.Reader.Usage(c.r.Context(), q)
 	switch {
 	case errors.Is(err, ledger.ErrNotFound):

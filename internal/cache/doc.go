@@ -11,8 +11,11 @@
 // clock, and is not returned once it is as old as TTL. So what a caller sees was true
 // at most TTL ago, however long reading it took.
 //
+// An [Exhaustion] is the other kind of copy: denials that stand until an instant. The
+// oldest of them go first, and losing one costs a transaction.
+//
 // Failure: an error of a look-up goes to everyone who waited for it and is not kept.
 //
-// Concurrency: a [Cache] is safe for concurrent use. Misses of one key at the same
-// time share one look-up. It starts no goroutine and needs no closing.
+// Concurrency: a [Cache] and an [Exhaustion] are safe for concurrent use. Misses of one
+// key at the same time share one look-up. Neither starts a goroutine or needs closing.
 package cache

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,12 +27,15 @@ type Store struct {
 	// Random is where ids and secrets of keys come from. Set it before first use.
 	Random io.Reader
 
-	pool *pgxpool.Pool
-	look Look // of a dry run; nil for changes that stay
+	pool    *pgxpool.Pool
+	look    Look          // of a dry run; nil for changes that stay
+	changes *atomic.Int64 // shared with copies that only look
 }
 
 // NewStore returns a store on pool, which it does not close.
-func NewStore(pool *pgxpool.Pool) *Store { return &Store{Random: rand.Reader, pool: pool} }
+func NewStore(pool *pgxpool.Pool) *Store {
+	return &Store{Random: rand.Reader, pool: pool, changes: new(atomic.Int64)}
+}
 
 // GenesisHash is the head of a tenant's chain before its first entry. It holds the
 // tenant's name, so that no two chains begin alike.
@@ -55,11 +59,16 @@ set version = $1`
 // A change must not wait long for a tenant while it keeps other changes waiting.
 const changeTimeoutSQL = `set local lock_timeout = '10s'`
 
+// Changes counts the changes of the configuration that this store has committed. It has
+// gone up when a change returns, so that whoever remembers an answer can tell that it may
+// be another now.
+func (s *Store) Changes() int64 { return s.changes.Load() }
+
 // inChange runs one change of the configuration as one transaction, after all
 // earlier ones. work gets the version that the change makes, and says whether to
 // keep it; if not, nothing has happened.
 func (s *Store) inChange(ctx context.Context, work func(tx pgx.Tx, version int64) (keep bool, err error)) error {
-	return s.inTurn(ctx, func(tx pgx.Tx, version int64) (keep bool, err error) {
+	err := s.inTurn(ctx, func(tx pgx.Tx, version int64) (keep bool, err error) {
 		version++
 		if keep, err = work(tx, version); err != nil || !keep {
 			return false, err
@@ -69,6 +78,10 @@ func (s *Store) inChange(ctx context.Context, work func(tx pgx.Tx, version int64
 		}
 		return true, nil
 	})
+	if err == nil {
+		s.changes.Add(1)
+	}
+	return err
 }
 
 // inTurn runs work as one transaction, in turn with everything else that changes the

@@ -23,6 +23,7 @@ type batch struct {
 	id        uuid.UUID // random: tells this transaction's entries from any other's
 	snapshot  *catalog.Snapshot
 	clock     ledger.Clock
+	span      readSpan
 	tenants   []*tenantWork
 	byName    map[string]*tenantWork
 	results   []result
@@ -53,6 +54,7 @@ type tenantWork struct {
 	originals map[int64]*original // the entries that reversals name; nil for none
 
 	crossings map[crossingWant]int64 // where windows have room, for waits
+	gaveBack  bool                   // the batch may have given units back
 }
 
 // result is what a call will be told once the batch has committed.
@@ -217,16 +219,16 @@ func (b *batch) expireHolds(t *tenantWork) error {
 	if t.book == nil {
 		return nil
 	}
-	at := time.UnixMicro(t.book.nowMicros).UTC()
 	for _, h := range t.book.due() {
 		id, err := uuid.NewV7()
 		if err != nil {
 			return &Error{Code: CodeInternal, Err: err}
 		}
-		lines := t.book.expire(h)
-		if _, err := b.enter(t, lines, id, at, saltedText{}); err != nil {
+		receipt, err := b.enter(t, t.book.expire(h), id, saltedText{})
+		if err != nil {
 			return &Error{Code: CodeInternal, Err: err}
 		}
+		h.expiredSeq = receipt.FirstSeq
 	}
 	return nil
 }
@@ -308,6 +310,7 @@ func (b *batch) instants() []time.Time {
 
 // deliver answers the calls of a batch that is committed.
 func (b *batch) deliver() {
+	b.giveBack()
 	for i := range b.results {
 		res := &b.results[i]
 		if res.err == nil && res.work != nil {
@@ -320,18 +323,26 @@ func (b *batch) deliver() {
 
 // noteDenial hands a denial to the log of denials.
 func (b *batch) noteDenial(res *result) {
-	d := &res.verdict.decision
+	d, e := &res.verdict.decision, b.runner.engine
 	if res.call.stand || d.Allowed || d.DryRun {
 		return
 	}
-	b.runner.engine.denials.note(res.work.facts.tenantID, deniedCall{
+	denied := deniedCall{
 		decision: *d, afterSeq: res.afterSeq, plan: res.work.book.rules.plan,
-	})
+	}
+	e.denials.note(res.work.facts.tenantID, denied)
+	if e.exhausted != nil && !res.work.gaveBack {
+		e.exhausted.remember(&res.call.request, remembered{
+			deniedCall: denied, tenantID: res.work.facts.tenantID, toldAt: b.span.until,
+			era: era{version: b.snapshot.Version, changes: b.span.changes},
+		}, b.span.from)
+	}
 }
 
 // deliverUnknown tells the calls of a batch that nobody knows whether it is committed.
 // Those that changed nothing can simply be tried again.
 func (b *batch) deliverUnknown() {
+	b.giveBack()
 	for i := range b.results {
 		res := &b.results[i]
 		switch {

@@ -18,7 +18,7 @@ func (b *batch) post(t *tenantWork, r *Request, v *verdict) error {
 	if err != nil {
 		return err
 	}
-	v.decision.Receipt, err = b.enter(t, v.lines, v.decision.RequestID, v.decision.DecidedAt, dims)
+	v.decision.Receipt, err = b.enter(t, v.lines, v.decision.RequestID, dims)
 	if err != nil {
 		return err
 	}
@@ -31,11 +31,12 @@ func (b *batch) post(t *tenantWork, r *Request, v *verdict) error {
 }
 
 // enter turns lines into entries that are chained to the tenant's head.
-func (b *batch) enter(t *tenantWork, lines []line, id uuid.UUID, at time.Time, dims saltedText) (*Receipt, error) {
+func (b *batch) enter(t *tenantWork, lines []line, id uuid.UUID, dims saltedText) (*Receipt, error) {
 	receipt := &Receipt{FirstSeq: t.account.Seq + 1}
 	plan := t.book.rules.plan
 	for i := range lines {
 		l := &lines[i]
+		at := time.UnixMicro(l.atMicros).UTC()
 		p := ledger.Posting{
 			Entry: ledger.Entry{
 				Tenant:        t.name,

@@ -33,6 +33,7 @@ func (b *batch) read(ctx context.Context) error {
 		if round == 0 {
 			pg.Begin(&queries)
 			ledger.QueueLock(&queries, b.names(), b.wait, b.lock)
+			b.span = b.runner.engine.beginRead()
 		}
 		if !b.queueReads(&queries, round == 0) {
 			b.closeEdges()
@@ -42,6 +43,7 @@ func (b *batch) read(ctx context.Context) error {
 			return err
 		}
 		if round == 0 {
+			b.span.end()
 			b.runner.engine.clock.observe(b.clock.At, b.runner.engine)
 		}
 		if err := b.reconcile(ctx); err != nil {

@@ -15,6 +15,7 @@ type book struct {
 	status      catalog.Status
 	nowMicros   int64 // the tenant's time: never runs backwards
 	clockMicros int64 // the real clock, from which waits are told
+	beganMicros int64 // when what is in force now began, if a hold ended before now; else 0
 	totals      map[meterKey]*total
 	before      map[limitKey][]int64 // as [View.Before], of a windowed limit
 	levels      map[limitKey]*level
@@ -155,6 +156,7 @@ type line struct {
 	units           int64
 	held            int64
 	refSeq          int64 // the entry it answers; 0 for none
+	atMicros        int64 // now, but for an expiry that nobody has noticed yet
 	effectiveMicros int64
 
 	// What enter finds and makes.
@@ -163,9 +165,10 @@ type line struct {
 }
 
 // enter makes a change: in the totals, in the level of every limit that keeps one, and,
-// where units are given back, in the windows that hold what used them.
+// where it counts from before now, in the windows. What limits had used is told of now
+// alone: an expiry, which nobody decided, does not say it.
 func (b *book) enter(e *line) {
-	if e.limitsUsed == nil {
+	if e.limitsUsed == nil && e.kind != ledger.KindExpire {
 		e.limitsUsed, e.limitsHeld = b.standing(e.meter, e.subject)
 	}
 	for _, l := range b.rules.byMeter[e.meter] {
@@ -174,11 +177,11 @@ func (b *book) enter(e *line) {
 		}
 		key := limitKey{limit: l, subject: l.subjectOf(e.subject)}
 		if !l.Algorithm.KeepsLevel() {
-			b.giveBack(key, e)
+			b.shift(key, e)
 			continue
 		}
 		kept := b.levels[key]
-		if kept.spend(l, b.rules.plan, e.kind, b.nowMicros, b.held(l, e.subject), e.units) {
+		if kept.spend(l, b.rules.plan, e.kind, e.atMicros, b.held(l, e.subject), e.units) {
 			kept.changed = true
 		}
 	}
@@ -188,15 +191,16 @@ func (b *book) enter(e *line) {
 	}
 }
 
-// giveBack lets the units that e gives back count from the instant they were used.
-func (b *book) giveBack(key limitKey, e *line) {
-	if e.units >= 0 {
+// shift lets units that are given back count from the instant they were used, and those of
+// an expiry from its end.
+func (b *book) shift(key limitKey, e *line) {
+	if e.units >= 0 && e.atMicros == b.nowMicros {
 		return
 	}
 	before := b.before[key]
 	for i, edge := range key.limit.rule.Edges(b.nowMicros) {
-		if edge.AtMicros <= e.effectiveMicros {
-			before[i] -= e.units
+		if given := e.units < 0; given && edge.AtMicros <= e.effectiveMicros || !given && edge.AtMicros > e.atMicros {
+			before[i] += max(e.units, -e.units)
 		}
 	}
 }
@@ -205,7 +209,7 @@ func (b *book) giveBack(key limitKey, e *line) {
 func (b *book) count(key meterKey, e *line) int64 {
 	t := b.totals[key]
 	if e.units > 0 {
-		t.lastAtMicros = b.nowMicros
+		t.lastAtMicros = e.atMicros
 	}
 	t.units += max(0, e.units)
 	t.returned += max(0, -e.units)

@@ -106,22 +106,47 @@ func (b *batch) carryLevels(ctx context.Context, q catalog.Querier) error {
 		return err
 	}
 	for i, t := range works {
-		for key, v := range t.book.levels {
-			if err := v.carry(timelines[i], key.limit.Name, t.book.inForce()); err != nil {
-				return err
-			}
+		if err := t.book.carry(timelines[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// carry brings the levels to what is in force now: to now, or, if holds have ended before,
+// to when it began, so that each expiry finds them as they were.
+func (b *book) carry(tl *catalog.Timeline) error {
+	to := b.inForce()
+	if due := b.due(); len(due) > 0 {
+		pieces := tl.Pieces(catalog.InForce{AtMicros: due[0].expiresMicros}, to)
+		if len(pieces) > 0 {
+			b.beganMicros = pieces[len(pieces)-1].FromMicros
+		}
+	}
+	for key, v := range b.levels {
+		to := to
+		if b.beganMicros > 0 {
+			to.AtMicros = max(v.AtMicros, b.beganMicros)
+		}
+		if err := v.carry(tl, key.limit.Name, to); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // timelineQuery asks for what the tenant had since the oldest of its levels that was
-// written under something else than is in force now; for nothing if none was.
+// written under something else than is in force now, and since the first of its holds has
+// ended; for nothing if none was and none has.
 func (t *tenantWork) timelineQuery(set *catalog.OverrideSet) (q catalog.TimelineQuery) {
 	if !t.locked || t.book == nil {
 		return q
 	}
 	now := t.book.inForce()
+	if due := t.book.due(); len(due) > 0 {
+		q.TenantID, q.Since = t.facts.tenantID, time.UnixMicro(due[0].expiresMicros).UTC()
+		q.VersionIDs = append(q.VersionIDs, now.VersionID)
+	}
 	for _, v := range t.book.levels {
 		if v.Fresh() || v.versionID == now.VersionID && v.overrideSetID == now.OverrideSetID &&
 			t.facts.terms.Steady(set, v.AtMicros, now.AtMicros) {

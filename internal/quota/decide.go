@@ -241,7 +241,7 @@ func (v *verdict) ask(b *book, c *charge, r *Request) {
 func (b *book) lineOf(c *charge, r *Request) line {
 	e := line{
 		kind: r.kind(), meter: c.meter.Name, meterID: c.meter.ID, subject: r.Subject,
-		units: c.cost, effectiveMicros: b.nowMicros,
+		units: c.cost, atMicros: b.nowMicros, effectiveMicros: b.nowMicros,
 	}
 	if r.Kind == ledger.KindHold {
 		e.units, e.held, e.effectiveMicros = 0, c.cost, b.nowMicros+r.TTL.Microseconds()

@@ -36,14 +36,19 @@ func (r Reason) ofLimit() bool {
 // A Decision is the answer to a Request, with what every limit said. Its JSON form
 // is the body of the answer; all headers are computed from it.
 type Decision struct {
-	Allowed   bool           `json:"allowed"`
-	Kind      ledger.Kind    `json:"kind,omitzero"` // what was asked for; "" is consume
-	Reason    Reason         `json:"reason,omitzero"`
-	Tenant    string         `json:"tenant"`
-	Subject   string         `json:"subject,omitzero"`
-	RequestID uuid.UUID      `json:"request_id"`
-	DecidedAt time.Time      `json:"decided_at"`
-	DryRun    bool           `json:"dry_run,omitzero"`
+	Allowed   bool        `json:"allowed"`
+	Kind      ledger.Kind `json:"kind,omitzero"` // what was asked for; "" is consume
+	Reason    Reason      `json:"reason,omitzero"`
+	Tenant    string      `json:"tenant"`
+	Subject   string      `json:"subject,omitzero"`
+	RequestID uuid.UUID   `json:"request_id"`
+	DecidedAt time.Time   `json:"decided_at"`
+	DryRun    bool        `json:"dry_run,omitzero"`
+
+	// Remembered says that this is the denial that the same request got at DecidedAt, less
+	// than a second ago, with its waits as they are now.
+	Remembered bool `json:"remembered,omitzero"`
+
 	Charges   []ChargeResult `json:"charges"`
 	Remaining *int64         `json:"remaining,omitzero"` // smallest over the enforcing limits; nil if none bounds
 	Limits    []LimitResult  `json:"limits"`

@@ -8,10 +8,12 @@
 // idempotency keys in the same transaction. An answer leaves only after its commit.
 //
 // State: table level (token buckets, GCRA, leaky buckets) and table idempotency;
-// everything else a limit needs is read from the ledger's running totals.
+// everything else a limit needs is read from the ledger's running totals. Levels of
+// subjects that have been full for a day are removed in the background.
 //
 // Time: greatest(decision_clock(), account.last_at), read from the database after the
-// account lock. The process clock bounds how long work may take; it decides nothing.
+// account lock. The process clock bounds how long work may take, and for how long a denial
+// is given again from memory, a second at most; it allows nothing.
 //
 // Failure: a denial changes nothing. A batch whose commit reply was lost is resolved
 // by looking for its entries under the lock. A batch that fails because of one

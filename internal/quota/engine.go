@@ -47,6 +47,10 @@ type Config struct {
 	BatchMax int
 	Deadline time.Duration
 
+	// RememberDenials lets an engine give a denial again for up to a second without the
+	// database. Another instance may have given units back in that second.
+	RememberDenials bool
+
 	// Tests of lost replies shorten these; zero takes the default.
 	readTimeout, commitTimeout, resolveTimeout time.Duration
 }
@@ -73,17 +77,18 @@ func orDefault[T int | time.Duration](v, otherwise T) T {
 // An Engine decides requests in batches, each one transaction. It is safe for
 // concurrent use. Run must be running for Decide to be answered.
 type Engine struct {
-	config   Config
-	metrics  *metrics
-	seed     maphash.Seed
-	workers  []*worker
-	parking  *parking
-	creator  *creator
-	snapshot atomic.Pointer[catalog.Snapshot]
-	tenants  *cache.Cache[string, known]
-	denials  *denialLog
-	clock    clockWatch
-	health   *healthState
+	config    Config
+	metrics   *metrics
+	seed      maphash.Seed
+	workers   []*worker
+	parking   *parking
+	creator   *creator
+	snapshot  atomic.Pointer[catalog.Snapshot]
+	tenants   *cache.Cache[string, known]
+	denials   *denialLog
+	exhausted *exhaustion // nil without RememberDenials
+	clock     clockWatch
+	health    *healthState
 }
 
 // NewEngine makes an engine that has not started yet.
@@ -113,6 +118,9 @@ func NewEngine(c Config) (*Engine, error) {
 		tenants: cache.New[string, known](cache.Options{EntriesMax: tenantsCached}),
 	}
 	e.denials = newDenialLog(e)
+	if c.RememberDenials {
+		e.exhausted = newExhaustion()
+	}
 	for range c.Workers {
 		e.workers = append(e.workers, newWorker(e))
 	}
@@ -177,11 +185,14 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // Decide answers r. The answer leaves only after its commit, so an allowed decision is
-// in the ledger. An error is an *[Error], or ctx's when the caller is gone: the request
+// in the ledger; a denial may be one that was decided up to a second ago. An error is an *[Error], or ctx's when the caller is gone: the request
 // may then have been decided all the same, and the same key gives the answer.
 func (e *Engine) Decide(ctx context.Context, r Request) (Decision, error) {
 	if err := r.Validate(); err != nil {
 		return Decision{}, err
+	}
+	if d, ok := e.recall(&r); ok {
+		return d, nil
 	}
 	return e.do(ctx, &call{request: r})
 }
@@ -205,14 +216,21 @@ type Result struct {
 func (e *Engine) DecideAll(ctx context.Context, requests []Request) []Result {
 	results := make([]Result, len(requests))
 	calls := make([]*call, len(requests))
+	gaveBack := false // by one of them, which later ones must see
 	for i := range requests {
-		if results[i].Err = requests[i].Validate(); results[i].Err == nil {
-			calls[i] = &call{request: requests[i]}
-			results[i].Err = e.start(calls[i])
+		if results[i].Err = requests[i].Validate(); results[i].Err != nil {
+			continue
 		}
+		gaveBack = gaveBack || !requests[i].spends()
+		if d, ok := e.recall(&requests[i]); ok && !gaveBack {
+			results[i].Decision = d
+			continue
+		}
+		calls[i] = &call{request: requests[i]}
+		results[i].Err = e.start(calls[i])
 	}
 	for i, c := range calls {
-		if results[i].Err == nil {
+		if c != nil && results[i].Err == nil {
 			results[i].Decision, results[i].Err = e.await(ctx, c)
 		}
 	}

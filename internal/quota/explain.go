@@ -123,6 +123,9 @@ func (x *Reader) entries(ctx context.Context, tenant string, entries []ledger.En
 	for i := range entries {
 		e := &entries[i]
 		limits := rules.byMeter[e.Meter]
+		if e.Kind == ledger.KindExpire {
+			continue // nobody asked
+		}
 		if len(limits) != len(e.LimitsUsed) {
 			return out, fmt.Errorf("entry %d says what %d limits had used; its plan version has %d", e.Seq, len(e.LimitsUsed), len(limits))
 		}
@@ -287,6 +290,9 @@ func (x *Reader) countLevel(ctx context.Context, v *versions, out *Explanation, 
 	kept, err := v.replay(ctx, x.db, past.Entries, levelName{a.limit.Meter, a.limit.Name}, out.inForce)
 	if err != nil {
 		return nil, err
+	}
+	if kept.begunAnew && a.used == 0 {
+		return new(int64), nil
 	}
 	used := a.limit.rule.Used(View{NowMicros: out.At.UnixMicro(), State: kept.State})
 	if kept.approximate && used > 0 {

@@ -26,6 +26,7 @@ type hold struct {
 	expiresMicros int64
 	resolvedAt    int64    // µs; 0 while it is open
 	expired       bool     // it has expired, whatever came after
+	expiredSeq    int64    // the first entry of that
 	resolution    [32]byte // what settle or release it was; zero for none
 	answer        []byte   // what that got
 	changed       bool
@@ -84,10 +85,14 @@ func (b *book) due() []*hold {
 	return due
 }
 
+// endedAt is the instant that the expiry of h is dated: its end, or when what is in force
+// now began, if that was later. Nothing of the tenant is younger.
+func (b *book) endedAt(h *hold) int64 { return min(max(h.expiresMicros, b.beganMicros), b.nowMicros) }
+
 // expire ends a hold whose time is over, and returns the lines that say so. The meter says
-// whether what was set aside is charged now or given up.
+// whether what was set aside is charged or given up.
 func (b *book) expire(h *hold) []line {
-	lines := make([]line, len(h.charges))
+	lines, at := make([]line, len(h.charges)), b.endedAt(h)
 	for i := range h.charges {
 		c := &h.charges[i]
 		meter := b.snapshot.Meter(c.meter)
@@ -96,12 +101,12 @@ func (b *book) expire(h *hold) []line {
 		}
 		lines[i] = line{
 			kind: ledger.KindExpire, meter: c.meter, meterID: c.meterID, subject: h.subject,
-			units: c.charged, held: -c.units, refSeq: h.firstSeq + int64(i), effectiveMicros: b.nowMicros,
+			units: c.charged, held: -c.units, refSeq: h.firstSeq + int64(i), atMicros: at, effectiveMicros: at,
 		}
 		b.enter(&lines[i])
 	}
 	b.holds = slices.DeleteFunc(b.holds, func(other *hold) bool { return other == h })
-	h.state, h.expired, h.resolvedAt, h.changed = HoldExpired, true, b.nowMicros, true
+	h.state, h.expired, h.resolvedAt, h.changed = HoldExpired, true, at, true
 	return lines
 }
 
@@ -150,7 +155,7 @@ func (b *book) resolve(r *Request, h *hold) (verdict, error) {
 		v.decision.Charges = append(v.decision.Charges, ChargeResult{Meter: c.meter, Cost: costs[i], Held: &c.units})
 		l := line{
 			kind: r.Kind, meter: c.meter, meterID: c.meterID, subject: h.subject,
-			refSeq: h.firstSeq + int64(i), effectiveMicros: b.nowMicros,
+			refSeq: h.firstSeq + int64(i), atMicros: b.nowMicros, effectiveMicros: b.nowMicros,
 		}
 		switch {
 		case r.Kind == ledger.KindExtend:
@@ -160,7 +165,7 @@ func (b *book) resolve(r *Request, h *hold) (verdict, error) {
 		default: // the truth, less what the expiry took for it
 			l.units = costs[i] - c.charged
 			if l.units < 0 {
-				l.effectiveMicros = h.resolvedAt
+				l.refSeq, l.effectiveMicros = h.expiredSeq+int64(i), h.resolvedAt
 			}
 		}
 		v.lines = append(v.lines, l)

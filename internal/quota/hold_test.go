@@ -205,6 +205,50 @@ func TestAnExpiryThatChargesIsCorrectedByALateSettle(t *testing.T) {
 	h.verify(t)
 }
 
+// Whenever somebody notices, the charge counts from the hold's end: what a denial said
+// before of its wait is what happens.
+func TestAnExpiryCountsFromTheEndOfItsHold(t *testing.T) {
+	t.Parallel()
+	h := newHolder(t)
+	h.hold(t, "strict", 50, 30*time.Second)
+	denied := mustDecide(t, h.e, by("ann", consume("acme", "strict", 1)))
+	if denied.Allowed || *denied.Limits[0].RetryMS != 31_000 || *denied.RetryMS != 90_000 {
+		t.Errorf("all is held for 30 s, and is then charged: got %+v", denied)
+	}
+	h.wait(t, 90*time.Second)
+	if d := mustDecide(t, h.e, by("ann", consume("acme", "strict", 50))); !d.Allowed {
+		t.Errorf("after the wait: got %+v", d)
+	}
+	for _, e := range h.entries(t, "acme") {
+		if want := holdNoon.Add(30 * time.Second); e.Kind == ledger.KindExpire && !e.At.Equal(want) {
+			t.Errorf("the expiry is dated %s, want %s", e.At, want)
+		}
+	}
+	h.verify(t)
+}
+
+// The charge of an expiry is given back by the late settle, and after that by a reversal.
+func TestTheChargeOfAnExpiryIsReversibleOnceItIsSettled(t *testing.T) {
+	t.Parallel()
+	h := newHolder(t)
+	held := h.hold(t, "strict", 40, time.Second)
+	h.wait(t, time.Second)
+	h.want(t, "", "hourly 0+0 left 10; daily 0+0 left 100; pool 0+0 left 100; inflight 0+0 left 2; burst 40+0 left 10; log 40+0 left 10; ")
+	back := Request{Kind: ledger.KindReverse, Tenant: "acme", Seq: 2, Key: "credit"}
+	_, err := h.e.Decide(t.Context(), back)
+	wantCode(t, err, CodeNotReversible)
+	mustDecide(t, h.e, settling(held, 15))
+	back.Units = 16
+	_, err = h.e.Decide(t.Context(), back)
+	wantCode(t, err, CodeReversalTooLarge)
+	back.Units = 0
+	if d := mustDecide(t, h.e, back); d.Reversal.Units != 15 || d.Reversal.Left != 0 {
+		t.Errorf("reversal of what is left: got %+v", d.Reversal)
+	}
+	h.want(t, "", "hourly 0+0 left 10; daily 0+0 left 100; pool 0+0 left 100; inflight 0+0 left 2; burst 0+0 left 50; log 0+0 left 50; ")
+	h.verify(t)
+}
+
 func TestAReversalCountsFromTheOriginalsInstant(t *testing.T) {
 	t.Parallel()
 	h := newHolder(t)

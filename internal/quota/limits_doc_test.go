@@ -32,8 +32,12 @@ var docExamples = []struct {
 	steps     []docStep
 }{
 	{catalog.SlidingLog, "limit: 10, window: 1h", []docStep{
-		{0, 1, "", 4}, {20 * time.Minute, 1, "", 6}, {30 * time.Minute, 1, "", 3},
-		{59*time.Minute + 59*time.Second, 1, "", 1}, {60 * time.Minute, 1, "", 3}, {60 * time.Minute, 1, "", 2},
+		{0, 1, "", 4},
+		{20 * time.Minute, 1, "", 6},
+		{30 * time.Minute, 1, "", 3},
+		{59*time.Minute + 59*time.Second, 1, "", 1},
+		{60 * time.Minute, 1, "", 3},
+		{60 * time.Minute, 1, "", 2},
 	}},
 	{catalog.SlidingCounter, "limit: 100, window: 1m", []docStep{
 		{0, 84, "", 1}, {75 * time.Second, 36, "", 1}, {75 * time.Second, 2, "", 1},
@@ -51,8 +55,11 @@ var docExamples = []struct {
 		{0, 1, "", 1}, {0, 9, "", 1}, {0, 5, "", 1}, {500 * time.Millisecond, 1, "", 1},
 	}},
 	{catalog.Concurrency, "limit: 2", []docStep{
-		{0, 1, ledger.KindHold, 500}, {10 * time.Second, 1, ledger.KindHold, 500}, {20 * time.Second, 1, ledger.KindHold, 500},
-		{20 * time.Second, 1, "", 500}, {60 * time.Second, 1, ledger.KindHold, 500},
+		{0, 1, ledger.KindHold, 500},
+		{10 * time.Second, 1, ledger.KindHold, 500},
+		{20 * time.Second, 1, ledger.KindHold, 500},
+		{20 * time.Second, 1, "", 500},
+		{60 * time.Second, 1, ledger.KindHold, 500},
 	}},
 }
 

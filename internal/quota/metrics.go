@@ -21,6 +21,8 @@ type metrics struct {
 	clockSteps  prometheus.Counter
 
 	denialsDropped prometheus.Counter
+	remembered     prometheus.Counter
+	idleLevels     prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -67,11 +69,19 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "quotad_denials_dropped_total",
 			Help: "Denials that were answered and that the log of denials had no room for.",
 		}),
+		remembered: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quotad_denials_remembered_total",
+			Help: "Denials that were given again from memory, without the database.",
+		}),
+		idleLevels: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "quotad_idle_levels_removed_total",
+			Help: "Levels of subjects that were removed since they had been full for long.",
+		}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.limits, m.refusals, m.batchCalls, m.batchTime, m.parked, m.retries, m.lostCommits, m.clockSteps,
-		m.denialsDropped,
+		m.denialsDropped, m.remembered, m.idleLevels,
 	} {
 		errs = append(errs, r.Register(c))
 	}
@@ -93,9 +103,14 @@ func (m *metrics) answered(c *call, out *outcome) {
 		m.decisions.WithLabelValues("allowed", "").Inc()
 		m.said(d)
 	default:
-		m.decisions.WithLabelValues("denied", string(d.Reason)).Inc()
-		m.said(d)
+		m.denied(d)
 	}
+}
+
+// denied counts a denial.
+func (m *metrics) denied(d *Decision) {
+	m.decisions.WithLabelValues("denied", string(d.Reason)).Inc()
+	m.said(d)
 }
 
 // said counts what every limit said.
@@ -123,6 +138,9 @@ func (m *metrics) refused(err error) {
 
 // dropped counts denials that are not kept.
 func (m *metrics) dropped(denials int) { m.denialsDropped.Add(float64(denials)) }
+
+// removed counts levels that were removed.
+func (m *metrics) removed(levels int) { m.idleLevels.Add(float64(levels)) }
 
 func (m *metrics) batch(calls int, took time.Duration) {
 	m.batchCalls.Observe(float64(calls))

@@ -79,6 +79,9 @@ func TestKeptStatementsAreDescentsOfTheirIndexes(t *testing.T) {
 		}, nil, 40},
 		// Five or six weeks of 35 days, three pages each, and the clock that the test set.
 		{"keys", keysSQL, []string{two, tenants, "'{key-5600,never}'"}, []string{"account_pkey", "idempotency_pkey"}, 100},
+		{"looked through", idleCandidatesSQL, []string{"1500", "'limit-1'", "0", "10", "interval '1 day'"}, []string{"account_pkey", "level_pkey"}, 60},
+		{"idle levels", levelsOfSQL, []string{tenants, "'{limit-1,limit-2}'", "'{0,1}'"}, []string{"level_pkey"}, 20},
+		{"removed levels", removeLevelsSQL, []string{tenants, "'{limit-1,limit-2}'", "'{0,1}'"}, []string{"level_pkey"}, 20},
 		{"new keys", insertKeysSQL, []string{tenants, "'{x,y}'", instant, hashes, two, "'{a,b}'"}, nil, 40},
 	} {
 		plan := pgtest.Explain(t, session, c.sql, c.literals...)

@@ -96,6 +96,7 @@ const replayEntries = 1000
 type pastLevel struct {
 	level
 	approximate bool // what it has used may be one unit less
+	begunAnew   bool // it may have been removed since
 }
 
 // A posted is an entry as one of its meter's levels saw it.
@@ -104,7 +105,7 @@ type posted struct {
 	plan    *catalog.Plan
 	inForce catalog.InForce
 	kind    ledger.Kind
-	used    int64 // what the limit had used before, as the entry says
+	used    int64 // what the limit had used before, as the entry says; -1 where it does not
 	held    int64 // what was set aside of it before
 	units   int64
 }
@@ -133,6 +134,7 @@ func (v *versions) replay(
 		}
 	}
 	slices.Reverse(since)
+	since = since[max(0, slices.IndexFunc(since, func(p posted) bool { return full || p.used >= 0 })):]
 	if kept.approximate = !full && len(entries) == replayEntries && len(since) > 0; kept.approximate {
 		p := &since[0]
 		kept.level = level{
@@ -147,6 +149,7 @@ func (v *versions) replay(
 		}
 		kept.spend(p.limit, p.plan, p.kind, p.inForce.AtMicros, p.held, p.units)
 	}
+	kept.begunAnew = kept.mayBeGone(v.timeline, of.limit, end)
 	return kept, kept.carry(v.timeline, of.limit, end)
 }
 
@@ -163,11 +166,14 @@ func (v *versions) posted(ctx context.Context, db ledger.Querier, e *ledger.Past
 	}
 	limits := r.byMeter[of.meter]
 	i := slices.IndexFunc(limits, func(l *limit) bool { return l.Name == of.limit })
-	if i < 0 || i >= len(e.LimitsUsed) || !limits[i].Algorithm.KeepsLevel() {
+	if i < 0 || !limits[i].Algorithm.KeepsLevel() {
 		return posted{}, nil
 	}
-	p := posted{limit: limits[i], plan: r.plan, inForce: inForce, kind: e.Kind, used: e.LimitsUsed[i], units: e.Units}
-	if e.LimitsHeld != nil {
+	p := posted{limit: limits[i], plan: r.plan, inForce: inForce, kind: e.Kind, used: -1, units: e.Units}
+	if i < len(e.LimitsUsed) {
+		p.used = e.LimitsUsed[i]
+	}
+	if i < len(e.LimitsHeld) {
 		p.held = e.LimitsHeld[i]
 	}
 	return p, nil

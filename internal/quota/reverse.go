@@ -16,6 +16,7 @@ type original struct {
 	units    int64
 	atMicros int64
 	returned int64 // units of it that were given back already
+	awaited  bool  // the expiry of a hold that can still be settled
 }
 
 // reverse answers a reversal of o and, if it is no dry run, does it: the units count no
@@ -24,9 +25,9 @@ func (b *book) reverse(r *Request, o *original) (verdict, error) {
 	switch {
 	case o == nil:
 		return verdict{}, &Error{Code: CodeEntryNotFound, Faults: []Fault{{"seq", "must be the number of an entry of the tenant"}}}
-	case o.kind == ledger.KindExpire:
+	case o.awaited:
 		return verdict{}, &Error{Code: CodeNotReversible, Faults: []Fault{{
-			"seq", fmt.Sprintf("must not be the expiry of a hold: settle the hold of entry %d with what it came to", o.seq),
+			"seq", fmt.Sprintf("must not be the expiry of a hold that can still be settled: settle it with what it came to (entry %d)", o.seq),
 		}}}
 	case o.units <= 0:
 		return verdict{}, &Error{Code: CodeNotReversible, Faults: []Fault{{
@@ -45,7 +46,7 @@ func (b *book) reverse(r *Request, o *original) (verdict, error) {
 	v := recorded(r, o.subject)
 	v.lines = []line{{
 		kind: ledger.KindReverse, meter: o.meter, meterID: o.meterID, subject: o.subject,
-		units: -units, refSeq: o.seq, effectiveMicros: o.atMicros,
+		units: -units, refSeq: o.seq, atMicros: b.nowMicros, effectiveMicros: o.atMicros,
 	}}
 	v.decision.Reversal = &Reversal{Seq: o.seq, Meter: o.meter, Units: units, Left: left - units}
 	b.enterAll(&v, r)

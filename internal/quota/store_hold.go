@@ -28,7 +28,7 @@ type storedHold struct {
 const (
 	holdColumns = `
 select h.tenant_id, h.hold_id, h.state, h.subject_id, coalesce(s.subject, ''), s.digest, m.meters, h.meter_ids, h.units,
-       h.charged, h.first_seq, h.started_at, h.expires_at, h.resolved_at, h.resolution_hash, h.answer`
+       h.expired_seq, h.charged, h.first_seq, h.started_at, h.expires_at, h.resolved_at, h.resolution_hash, h.answer`
 	holdTexts = `
 left join lateral (
   select s.subject, s.digest
@@ -94,17 +94,21 @@ func scanHold(row pgx.CollectableRow) (storedHold, error) {
 	var meters []string
 	var meterIDs []int32
 	var units, charged []int64
+	var expiredSeq *int64
 	var startedAt, expiresAt time.Time
 	var resolvedAt *time.Time
 	var resolution []byte
 	err := row.Scan(&h.tenantID, &h.id, &h.state, &h.subjectID, &h.subject, &h.subjectDigest, &meters, &meterIDs, &units,
-		&charged, &h.firstSeq, &startedAt, &expiresAt, &resolvedAt, &resolution, &h.answer)
+		&expiredSeq, &charged, &h.firstSeq, &startedAt, &expiresAt, &resolvedAt, &resolution, &h.answer)
 	if err != nil {
 		return h, err
 	}
 	h.startedMicros, h.expiresMicros, h.expired = startedAt.UnixMicro(), expiresAt.UnixMicro(), charged != nil
 	if resolvedAt != nil {
 		h.resolvedAt = resolvedAt.UnixMicro()
+	}
+	if expiredSeq != nil {
+		h.expiredSeq = *expiredSeq
 	}
 	copy(h.resolution[:], resolution)
 	for i := range meterIDs {
@@ -128,16 +132,16 @@ type holdRow struct {
 const upsertHoldsSQL = `
 insert into quotad.hold as h (
   tenant_id, hold_id, subject_id, state, meter_ids, units, first_seq, started_at, expires_at, resolved_at, charged,
-  resolution_hash, answer)
+  resolution_hash, answer, expired_seq)
 select u.tenant_id, u.hold_id, u.subject_id, u.state, u.meter_ids::integer[], u.units::bigint[], u.first_seq, u.started_at,
-       u.expires_at, u.resolved_at, u.charged::bigint[], u.resolution_hash, u.answer
+       u.expires_at, u.resolved_at, u.charged::bigint[], u.resolution_hash, u.answer, u.expired_seq
 from unnest($1::bigint[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[],
-  $9::timestamptz[], $10::timestamptz[], $11::text[], $12::bytea[], $13::bytea[])
+  $9::timestamptz[], $10::timestamptz[], $11::text[], $12::bytea[], $13::bytea[], $14::bigint[])
   as u(tenant_id, hold_id, subject_id, state, meter_ids, units, first_seq, started_at, expires_at, resolved_at, charged,
-       resolution_hash, answer)
+       resolution_hash, answer, expired_seq)
 on conflict (tenant_id, hold_id) do update
 set state = excluded.state, expires_at = excluded.expires_at, resolved_at = excluded.resolved_at, charged = excluded.charged,
-    resolution_hash = excluded.resolution_hash, answer = excluded.answer`
+    resolution_hash = excluded.resolution_hash, answer = excluded.answer, expired_seq = excluded.expired_seq`
 
 func queueWriteHolds(b *pgx.Batch, rows []holdRow) {
 	if len(rows) == 0 {
@@ -148,6 +152,7 @@ func queueWriteHolds(b *pgx.Batch, rows []holdRow) {
 	states, meterIDs, units := make([]string, size), make([]string, size), make([]string, size)
 	startedAts, expiresAts, resolvedAts := make([]time.Time, size), make([]time.Time, size), make([]*time.Time, size)
 	charged, resolutions, answers := make([]*string, size), make([][]byte, size), make([][]byte, size)
+	expiredSeqs := make([]*int64, size)
 	for i, r := range rows {
 		tenantIDs[i], ids[i], subjectIDs[i], firstSeqs[i] = r.tenantID, r.id, r.subjectID, r.firstSeq
 		states[i] = string(r.state)
@@ -160,14 +165,14 @@ func queueWriteHolds(b *pgx.Batch, rows []holdRow) {
 		units[i] = arrayText(r.charges, func(c heldCharge) int64 { return c.units })
 		if r.expired {
 			text := arrayText(r.charges, func(c heldCharge) int64 { return c.charged })
-			charged[i] = &text
+			charged[i], expiredSeqs[i] = &text, &r.expiredSeq
 		}
 		if r.answer != nil {
 			resolutions[i], answers[i] = r.resolution[:], r.answer
 		}
 	}
 	b.Queue(upsertHoldsSQL, tenantIDs, ids, subjectIDs, states, meterIDs, units, firstSeqs, startedAts, expiresAts, resolvedAts,
-		charged, resolutions, answers)
+		charged, resolutions, answers, expiredSeqs)
 }
 
 // arrayText is an array of PostgreSQL as text.
@@ -188,12 +193,14 @@ type originalQuery struct {
 }
 
 // index: entry_pkey, one descent per partition, and entry_corrected for what was given back
-// of it. lock: none, the account lock is held.
+// of it; entry_pkey and hold_pkey for the hold of an expiry, whose id is that of the request
+// that made it. lock: none, the account lock is held.
 const originalsSQL = `
-select k.n, e.seq, e.kind, m.meter, e.meter_id, coalesce(s.subject, ''), e.subject_id, s.digest, e.units, e.at, coalesce(r.units, 0)
+select k.n, e.seq, e.kind, m.meter, e.meter_id, coalesce(s.subject, ''), e.subject_id, s.digest, e.units, e.at,
+       coalesce(r.units, 0), h.awaited is not null
 from unnest($1::integer[], $2::bigint[], $3::bigint[]) as k(n, tenant_id, seq)
 cross join lateral (
-  select e.seq, e.kind, e.meter_id, e.subject_id, e.units, e.at
+  select e.seq, e.kind, e.meter_id, e.subject_id, e.units, e.at, e.ref_seq
   from quotad.entry e
   where e.tenant_id = k.tenant_id and e.seq = k.seq
   limit 1
@@ -209,7 +216,14 @@ left join lateral (
   select -sum(r.units)::bigint as units
   from quotad.entry r
   where r.units < 0 and r.ref_seq > 0 and r.tenant_id = k.tenant_id and r.ref_seq = k.seq and r.at >= e.at
-) r on true`
+) r on true
+left join lateral (
+  select true as awaited
+  from quotad.entry o
+  join quotad.hold h on h.tenant_id = o.tenant_id and h.hold_id = o.request_id
+  where e.kind = 'expire' and o.tenant_id = k.tenant_id and o.seq = e.ref_seq and h.state = 'expired'
+  limit 1
+) h on true`
 
 // queueOriginals queues reading the entries that reversals are of, and calls got with the
 // index of each one that is there.
@@ -227,7 +241,7 @@ func queueOriginals(b *pgx.Batch, queries []originalQuery, got func(i int, o ori
 			var o original
 			var s ledger.SubjectRow
 			var at time.Time
-			err := rows.Scan(&i, &o.seq, &o.kind, &o.meter, &o.meterID, &o.subject, &s.ID, &s.Digest, &o.units, &at, &o.returned)
+			err := rows.Scan(&i, &o.seq, &o.kind, &o.meter, &o.meterID, &o.subject, &s.ID, &s.Digest, &o.units, &at, &o.returned, &o.awaited)
 			if err != nil {
 				return fmt.Errorf("read entries to give back from: %w", err)
 			}

@@ -66,3 +66,26 @@ func subjectID(ctx context.Context, db ledger.Querier, tenantID int64, subject s
 	}
 	return id, nil
 }
+
+// index: account_tenant_unique, hold_open. lock: none.
+const holdsDueSQL = `
+select exists (
+  select
+  from quotad.account a
+  join quotad.hold h on h.tenant_id = a.tenant_id
+  where a.tenant = $1 and h.state = 'open' and h.expires_at <= quotad.decision_clock())`
+
+// HoldsDue reports whether a tenant has holds that have ended and that no entry says so of
+// yet. It is dated then, not when somebody notices: who reads up to now has it entered
+// first, by [Engine.Limits].
+func (x *Reader) HoldsDue(ctx context.Context, tenant string) (due bool, err error) {
+	rows, err := x.db.Query(ctx, holdsDueSQL, tenant)
+	if err != nil {
+		return false, fmt.Errorf("look for ended holds: %w", err)
+	}
+	due, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+	if err != nil {
+		return false, fmt.Errorf("look for ended holds: %w", err)
+	}
+	return due, nil
+}

@@ -25,12 +25,13 @@ const (
 var errCommitsWait = errors.New("commits wait for a standby (synchronous_standby_names)")
 
 // upkeep probes the database now and then, so that readiness is known without traffic,
-// ends holds of tenants that are idle, and keeps partitions made ahead and old holds few,
-// until ctx ends.
+// ends holds of tenants that are idle, removes levels of subjects that are, and keeps
+// partitions made ahead and old holds few, until ctx ends.
 func (e *Engine) upkeep(ctx context.Context) error {
 	r := newRunner(e)
 	defer r.close()
 	var partitionsAt time.Time
+	idle := idleRound{next: time.Now().Add(idleFirst)}
 	backoff := backoffFirst
 	for ctx.Err() == nil {
 		var probe trial
@@ -46,6 +47,9 @@ func (e *Engine) upkeep(ctx context.Context) error {
 		}
 		if err == nil {
 			err = r.sweepHolds(ctx)
+		}
+		if err == nil {
+			r.removeIdle(ctx, &idle, time.Now())
 		}
 		switch {
 		case err == nil:

@@ -61,7 +61,7 @@ func (v *Verifier) Verify(ctx context.Context, db ledger.Querier, tenant string,
 	if len(result.Findings) > 0 {
 		return result, nil // what levels and answers should be is not known
 	}
-	levels, err := checkLevels(ctx, db, result.TenantID, replayed.levels)
+	levels, err := v.checkLevels(ctx, db, result.TenantID, replayed.levels)
 	if err != nil {
 		return result, fmt.Errorf("verify tenant %q: %w", tenant, err)
 	}
@@ -119,6 +119,9 @@ func newReplayed(timeline *catalog.Timeline) *replayed {
 // is wrong with the entry, or "".
 func (x *replayed) follow(r *rules, e *ledger.Entry) string {
 	limits := r.byMeter[e.Meter]
+	if e.Kind == ledger.KindExpire {
+		limits = nil // an expiry, which nobody decided, does not say what they had used
+	}
 	if len(e.LimitsUsed) != len(limits) || e.LimitsHeld != nil && len(e.LimitsHeld) != len(limits) {
 		return fmt.Sprintf("says what %d limits had used; its plan version has %d on meter %q", len(e.LimitsUsed), len(limits), e.Meter)
 	}
@@ -132,7 +135,12 @@ func (x *replayed) follow(r *rules, e *ledger.Entry) string {
 	if wrong := x.hold(e); wrong != "" {
 		return wrong
 	}
-	for i, l := range limits {
+	return x.spend(r, e, held)
+}
+
+// spend takes an entry from the levels on its meter, of which held was set aside.
+func (x *replayed) spend(r *rules, e *ledger.Entry, held []int64) string {
+	for i, l := range r.byMeter[e.Meter] {
 		if !l.Algorithm.KeepsLevel() || l.Scope == catalog.ScopeSubject && e.SubjectID == 0 || x.timeline == nil {
 			continue
 		}
@@ -141,10 +149,17 @@ func (x *replayed) follow(r *rules, e *ledger.Entry) string {
 			key.subjectID = e.SubjectID
 		}
 		have := x.levels[key]
+		if e.LimitsUsed[i] == 0 && have.mayBeGone(x.timeline, l.Name, entryInForce(e)) {
+			have = level{}
+		}
 		if err := have.carry(x.timeline, l.Name, entryInForce(e)); err != nil {
 			return err.Error()
 		}
-		if have.spend(l, r.plan, e.Kind, e.At.UnixMicro(), held[i], e.Units) {
+		set := int64(0)
+		if i < len(held) {
+			set = held[i]
+		}
+		if have.spend(l, r.plan, e.Kind, e.At.UnixMicro(), set, e.Units) {
 			x.levels[key] = have
 		}
 	}
@@ -187,8 +202,9 @@ select l.limit_name, l.subject_id, l.plan_version_id, l.override_set_id, l.units
 from quotad.level l
 where l.tenant_id = $1`
 
-// checkLevels compares the kept levels of a tenant with the replayed ones.
-func checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want map[levelKey]level) ([]string, error) {
+// checkLevels compares the kept levels of a tenant with the replayed ones. One that is
+// full may be missing.
+func (v *Verifier) checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want map[levelKey]level) ([]string, error) {
 	rows, err := db.Query(ctx, verifyLevelsSQL, tenantID)
 	if err != nil {
 		return nil, fmt.Errorf("read levels: %w", err)
@@ -213,9 +229,11 @@ func checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want ma
 	if err != nil {
 		return nil, fmt.Errorf("read levels: %w", err)
 	}
-	for key := range want {
-		details = append(details, fmt.Sprintf("the level of limit %q is missing", key.limit))
+	missing, err := v.missingLevels(ctx, db, tenantID, want)
+	if err != nil {
+		return nil, err
 	}
+	details = append(details, missing...)
 	slices.Sort(details)
 	return details, nil
 }

@@ -101,7 +101,9 @@ func (x *replayedHolds) hold(e *ledger.Entry) string {
 	if c.state == HoldOpen {
 		x.count(c, -1)
 	}
-	c.charged = e.Units // matters of an expiry only
+	if e.Kind == ledger.KindExpire {
+		x.charges[e.Seq], c.charged = c, e.Units // a late settle that gives back answers the expiry
+	}
 	c.state = map[ledger.Kind]HoldState{
 		ledger.KindSettle: HoldSettled, ledger.KindRelease: HoldReleased, ledger.KindExpire: HoldExpired,
 	}[e.Kind]

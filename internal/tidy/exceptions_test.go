@@ -63,6 +63,10 @@ var exceptions = []exception{
 		"intervals of upkeep, and how far the database's clock is from this one",
 	},
 	{
+		"no-clock", "internal/quota/exhaustion.go", "",
+		"how old a remembered denial is: it is given again for a second, and can only deny",
+	},
+	{
 		"no-float", "internal/quota/metrics.go", "",
 		"a metric's values and buckets are floats; none is read back",
 	},

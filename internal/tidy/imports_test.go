@@ -17,7 +17,7 @@ const module = "github.com/quotad/quotad"
 // tests apart. A package that is not here must be added, which is the moment to think
 // about where it stands.
 var mayImport = map[string][]string{
-	"internal/api":      {"internal/billing", "internal/quota", "internal/ledger", "internal/calendar", "internal/catalog", "internal/cache"},
+	"internal/api":      {"internal/identity", "internal/billing", "internal/quota", "internal/ledger", "internal/calendar", "internal/catalog", "internal/cache"},
 	"internal/console":  {"internal/billing", "internal/quota", "internal/ledger", "internal/calendar", "internal/catalog", "internal/cache"},
 	"internal/billing":  {"internal/ledger", "internal/calendar", "internal/catalog", "internal/pg", "internal/cache"},
 	"internal/quota":    {"internal/ledger", "internal/calendar", "internal/catalog", "internal/pg", "internal/cache"},
@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"internal/catalog":  {"internal/calendar", "internal/pg", "internal/cache"},
 	"internal/pg":       {},
 	"internal/cache":    {},
+	"internal/identity": {},
 	"internal/devpg":    {},
 	"internal/pgtest":   {"internal/devpg", "migrations"},
 	"internal/bench":    {"internal/quota", "internal/ledger", "internal/catalog", "internal/pg", "internal/devpg"},
