@@ -35,6 +35,16 @@ func appendDenial(b []byte, d *quota.Decision) []byte {
 		first = false
 		b = appendText(b, d.Limits[i].Name)
 	}
+	for i := range d.DegradedLimits {
+		if !d.DegradedLimits[i].Violated {
+			continue
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = appendText(b, d.DegradedLimits[i].Name)
+	}
 	b = append(b, `],`...)
 	brace := len(b)
 	b = appendDecision(b, d)
@@ -50,6 +60,8 @@ func denialDetail(d *quota.Decision) string {
 		return fmt.Sprintf("Tenant %q is suspended or closed and may use nothing.", d.Tenant)
 	case d.Reason == quota.ReasonMeterNotInPlan:
 		return "The tenant's plan has no limit on " + meterNotInPlan(d) + ", so nothing of it may be used."
+	case d.Degraded:
+		return "The database is away, and this instance's share of the limit is used up."
 	case l == nil:
 		return "The request does not fit the tenant's quota."
 	case d.Reason == quota.ReasonBlocked:

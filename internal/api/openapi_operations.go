@@ -175,8 +175,8 @@ var operations = map[string]operation{
 		id: "consume", tag: "decide", summary: "Check and consume",
 		description: consumeText,
 		query:       []string{"deny_status"}, requestHeaders: []string{idempotencyKeyHeader},
-		body: consumeRequest{}, answer: quota.Decision{}, answers: "Allowed: the ledger has it.",
-		answerHeaders: append([]string{"Idempotent-Replayed"}, rateHeaders...),
+		body: consumeRequest{}, answer: quota.Decision{}, answers: "Allowed: the ledger has it, or will have it if degraded.",
+		answerHeaders: append([]string{"Idempotent-Replayed", degradedHeader}, rateHeaders...),
 		denies:        true, codes: decisionCodes,
 	},
 	"POST /v1/consume/batch": {

@@ -104,6 +104,7 @@ func (b *batch) run(ctx context.Context) error {
 		return err
 	}
 	b.runner.engine.health.begin(&b.trial)
+	b.claim()
 	b.decide()
 	if err := b.commit(ctx); err != nil {
 		b.runner.session.Rollback(ctx, b.runner.engine.config.readTimeout)
@@ -112,6 +113,16 @@ func (b *batch) run(ctx context.Context) error {
 	b.deliver()
 	b.runner.engine.metrics.batch(len(b.results), time.Since(started))
 	return nil
+}
+
+// claim drops the calls of locked tenants that were given up while the batch read: what
+// their callers are told then is not what it decides.
+func (b *batch) claim() {
+	for _, t := range b.tenants {
+		if t.locked {
+			t.calls = slices.DeleteFunc(t.calls, func(c *call) bool { return !c.send() })
+		}
+	}
 }
 
 // decide answers every call of a locked tenant, in order, each seeing what earlier ones
@@ -173,14 +184,14 @@ func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
 	}
 	keyed := r.Key != "" && !r.DryRun
 	if kept, ok := t.keys[r.Key]; ok && keyed {
-		if kept.requestHash != r.fingerprint() {
+		if kept.requestHash != c.fingerprint() {
 			return verdict{}, &Error{Code: CodeKeyReused, Faults: []Fault{{
 				"Idempotency-Key", "was used before for another request",
 			}}}
 		}
 		return verdict{decision: Decision{Allowed: true, Tenant: r.Tenant, Replayed: true, Encoded: kept.answer}}, nil
 	}
-	id, err := uuid.NewV7()
+	id, err := c.newID()
 	if err != nil {
 		return verdict{}, &Error{Code: CodeInternal, Err: err}
 	}
@@ -188,7 +199,7 @@ func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
 	if err != nil || v.decision.Replayed {
 		return v, err
 	}
-	v.decision.RequestID = id
+	v.decision.RequestID, v.grant = id, c.grant
 	v.decision.DecidedAt = time.UnixMicro(t.book.nowMicros).UTC()
 	v.decision.ClockAt = time.UnixMicro(t.book.clockMicros).UTC()
 	if v.decision.Allowed && !r.DryRun {

@@ -20,6 +20,7 @@ type verdict struct {
 	lines    []line   // what is entered if it is allowed
 	hold     *hold    // that it makes or changes
 	waits    []wait   // what a denied request waits for
+	grant    *grant   // what is entered was granted without the database
 }
 
 // charge is the summed cost of a request on one meter.

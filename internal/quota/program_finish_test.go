@@ -118,7 +118,8 @@ func (r *run) checkPast(tn *tenant, random *rand.Rand) error {
 		at = pick(random, tn.past...).at - pick[int64](random, 0, 0, 0, 1)
 	}
 	state := tn.before(at)
-	if at < r.start || at > r.model.now(tn) || at <= r.muddled || r.changedAmid(tn, at) {
+	if at < r.start || at > r.model.now(tn) || at <= r.muddled || r.changedAmid(tn, at) ||
+		len(state.expired(at)) > 0 { // the plan changed before that was noticed: it is dated then
 		return nil
 	}
 	subject := pick(random, "", "ann")

@@ -33,6 +33,7 @@ type run struct {
 	start    int64
 	asked    []quota.Request // what may be repeated
 	instants []int64         // that answers have named
+	changed  int64           // when plan or tenants last were
 	muddled  int64           // up to here it is not clear which plan was in force when
 	log      strings.Builder
 }
@@ -47,7 +48,7 @@ func (r *run) note(format string, args ...any) {
 func (b *bench) carryOut(t testing.TB, p program) (failure error) {
 	s := p.setting()
 	b.programs++
-	r := &run{t: t, bench: b, engine: b.engines[0], name: fmt.Sprintf("p%d", b.programs), meters: s.meters, start: s.clock}
+	r := &run{t: t, bench: b, engine: b.engines[0], name: fmt.Sprintf("p%d", b.programs), meters: s.meters, start: s.clock, changed: s.clock}
 	r.model = &model{clock: s.clock, meters: b.meters, plans: &planHistory{}, tenants: map[string]*tenant{}}
 	b.setClock(t, s.clock)
 	zone, err := time.LoadLocation(s.zone)
@@ -105,7 +106,11 @@ func (r *run) putPlan(limits []*limit) error {
 		return fmt.Errorf("put plan: %w", err)
 	}
 	r.model.setPlan(limits)
+	r.changed = r.model.clock
 	for _, tn := range r.model.tenants {
+		if len(tn.expired(r.model.clock)) > 0 {
+			r.setClock(r.changed + 1) // an end that is written at that very instant would be before its plan
+		}
 		if tn.last > r.model.clock {
 			r.muddled = max(r.muddled, tn.last)
 		}
@@ -117,6 +122,7 @@ func (r *run) putTenant(tn *tenant, status catalog.Status) error {
 	spec := catalog.TenantSpec{Plan: r.name, Status: status}
 	_, err := r.bench.catalog.PutTenant(r.t.Context(), "program", tn.name, spec)
 	tn.remember(r.model.now(tn))
+	r.changed = r.model.clock
 	if tn.last > r.model.clock {
 		r.muddled = max(r.muddled, tn.last)
 	}

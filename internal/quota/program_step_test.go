@@ -210,6 +210,9 @@ func (r *run) repeat(random *rand.Rand) error {
 // changePlan gives the plan its next version.
 func (r *run) changePlan(random *rand.Rand) error {
 	next := nextPlan(random, r.model.plan, r.meters)
+	if limitsText(next) == limitsText(r.model.plan) {
+		return nil // no version
+	}
 	r.note("plan changes: %s", limitsText(next))
 	return r.putPlan(next)
 }
@@ -224,6 +227,9 @@ func limitsText(limits []*limit) string {
 
 func (r *run) changeStatus(random *rand.Rand) error {
 	tn := r.tenant(random)
+	if err := r.lookAt(tn, ""); err != nil { // what ended before is not of the new status
+		return err
+	}
 	tn.suspended = !tn.suspended
 	status := catalog.StatusActive
 	if tn.suspended {
@@ -252,15 +258,15 @@ func (r *run) moveClock(random *rand.Rand) error {
 	return nil
 }
 
-// fallBack moves the clock back, though never behind a change of the plan, which would
-// then be of an instant to come. What has expired by then is written before.
+// fallBack moves the clock back, though never behind a change of the plan or of a tenant,
+// which would then be of an instant to come. What has expired by then is written before.
 func (r *run) fallBack(to int64) error {
 	for _, name := range r.names {
 		if err := r.lookAt(r.model.tenants[name], ""); err != nil {
 			return fmt.Errorf("before the clock falls back: %w", err)
 		}
 	}
-	r.setClock(max(to, r.model.plans.at(len(r.model.plans.versions)-1)))
+	r.setClock(max(to, r.changed))
 	return nil
 }
 
