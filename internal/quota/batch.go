@@ -62,7 +62,7 @@ type result struct {
 	call     *call
 	work     *tenantWork
 	verdict  verdict
-	afterSeq int64 // the tenant's newest entry when it was decided
+	afterSeq int64 // the tenant's newest entry then, its own included
 	err      error
 }
 
@@ -143,8 +143,9 @@ func (b *batch) decide() {
 				if c.stand != standing {
 					continue
 				}
-				res := result{call: c, work: t, afterSeq: t.account.Seq}
+				res := result{call: c, work: t}
 				res.verdict, res.err = b.decideCall(t, c)
+				res.afterSeq = t.account.Seq
 				b.results = append(b.results, res)
 			}
 		}
@@ -180,7 +181,7 @@ func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
 	}
 	r := &c.request
 	if c.stand {
-		return verdict{decision: t.book.stand(r.Tenant, r.Subject)}, nil
+		return t.book.stand(r.Tenant, r.Subject), nil
 	}
 	keyed := r.Key != "" && !r.DryRun
 	if kept, ok := t.keys[r.Key]; ok && keyed {
@@ -265,13 +266,13 @@ func (b *batch) commit(ctx context.Context) error {
 
 // crossingWant is a question of a denied call's wait. Many calls of a batch have the same.
 type crossingWant struct {
-	limit    limitKey
-	asked    int64
-	afterSeq int64
+	limit limitKey
+	asked int64
+	seq   int64
 }
 
-func (w *wait) want(afterSeq int64) crossingWant {
-	return crossingWant{limitKey{w.forecast.limit, w.subject}, w.asked, afterSeq}
+func (w *wait) want(seq int64) crossingWant {
+	return crossingWant{limitKey{w.forecast.limit, w.subject}, w.asked, seq}
 }
 
 // queueCrossings queues the questions of all waits; the answers are settled into the

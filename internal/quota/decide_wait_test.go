@@ -220,7 +220,7 @@ func TestStandShowsWhatTheNextRequestFinds(t *testing.T) {
 		{"bob", map[string]int64{"ten": 7, "each": 5, "pool": 100}, 5},
 	} {
 		r := by(c.subject, all)
-		got := d.book(noon, &r).stand("acme", c.subject)
+		got := d.book(noon, &r).stand("acme", c.subject).decision
 		remaining := make(map[string]int64)
 		for _, l := range got.Limits {
 			remaining[l.Name] = l.Remaining
