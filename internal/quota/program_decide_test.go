@@ -42,8 +42,6 @@ type toldLimit struct {
 	Retry, Delay          *int64
 	Reset                 int64
 	Never                 bool
-
-	resetMost int64 // what may be said instead
 }
 
 // units is what a request asks of each meter, in the order in which it names them.
@@ -265,7 +263,6 @@ func (m *model) report(kind ledger.Kind, tn *tenant, limits []*limit, subject st
 			})
 			if at > m.now(tn) {
 				said.Reset = *m.wait(at)
-				said.resetMost = max(said.Reset, *m.wait(tn.lastGivenBack(l, subject) + l.window))
 			}
 		}
 		bounds := l.mode == catalog.ModeEnforce && !l.unlimited

@@ -139,7 +139,7 @@ func (r *run) checkPast(tn *tenant, random *rand.Rand) error {
 		}
 		got = append(got, said)
 	}
-	if diff := gocmp.Diff(want, got, gocmp.AllowUnexported(toldLimit{})); diff != "" {
+	if diff := gocmp.Diff(want, got); diff != "" {
 		return fmt.Errorf("limits of %q at %s: design (-) and reader (+) differ:\n%s", subject, time.UnixMicro(at).UTC(), diff)
 	}
 	return nil

@@ -155,20 +155,6 @@ func (tn *tenant) fits(l *limit, subject string, at, cost int64) bool {
 	return need.Cmp(whole(l.size)) <= 0
 }
 
-// lastGivenBack is when a sliding log last used what was then given back, or 0: its reset may
-// be told from there.
-func (tn *tenant) lastGivenBack(l *limit, subject string) (last int64) {
-	if l.algorithm != catalog.SlidingLog {
-		return 0
-	}
-	for _, f := range tn.facts {
-		if f.units < 0 && l.counts(f.meter, f.subject, subject) {
-			last = max(last, f.effective)
-		}
-	}
-	return last
-}
-
 // An op is what was taken from a level, or given back, and the numbers that the limit
 // had then.
 type op struct {

@@ -51,12 +51,14 @@ func TestProgramsGetWhatTheDesignSays(t *testing.T) {
 	for i := range uint64(benches) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
-			for n := range uint64(programsMax) {
-				if t.Failed() || n >= programs/benches && !time.Now().Before(until) {
-					break
-				}
-				b.check(t, newProgram(first+n*benches+i))
+			more := func(n uint64) bool { return !t.Failed() && (n < programs/benches || time.Now().Before(until)) }
+			for n := uint64(0); more(n); {
+				t.Run(fmt.Sprint(n), func(t *testing.T) {
+					b := newBench(t)
+					for end := n + programsMax; n < end && more(n) && !t.Failed(); n++ {
+						b.check(t, newProgram(first+n*benches+i))
+					}
+				})
 			}
 		})
 	}
