@@ -23,6 +23,7 @@ type serveCmd struct {
 	Clients    clientFlags   `embed:""`
 	TLS        tlsFlags      `embed:""`
 	Remember   bool          `name:"remember-denials" default:"true" negatable:"" env:"QUOTAD_REMEMBER_DENIALS" help:"Give a denial again without the database, for a second at most; what another instance gives back may be seen that much later."`
+	Degraded   degradedFlags `embed:""`
 	DrainDelay time.Duration `name:"drain-delay" default:"0s" env:"QUOTAD_DRAIN_DELAY" help:"How long to go on serving, with /readyz at 503, after a signal to stop."`
 	DrainMax   time.Duration `name:"drain-max" default:"30s" env:"QUOTAD_DRAIN_MAX" help:"How long requests under way may take before they are cut off."`
 }
@@ -42,10 +43,13 @@ func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	if err := cmd.Degraded.validate(); err != nil {
+		return err
+	}
 	server, err := startServer(ctx, serverConfig{
 		Listen: cmd.Listen, Database: config, Pooler: cmd.Pooling.Pooler, Log: log, TLS: tlsConfig, Headers: cmd.Headers.headers(),
 		Clients:         clients,
-		RememberDenials: cmd.Remember, DrainDelay: cmd.DrainDelay,
+		RememberDenials: cmd.Remember, DrainDelay: cmd.DrainDelay, Degraded: cmd.Degraded,
 	})
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/pg"
 	"github.com/quotad/quotad/internal/quota"
+	"github.com/quotad/quotad/internal/spool"
 )
 
 // Bounds of the HTTP server. A request that trickles in, or a reader that does not
@@ -50,7 +51,8 @@ type serverConfig struct {
 	TLS             *tls.Config       // nil for plain HTTP
 	Clients         identity.Resolver // says which subject a client is
 	RememberDenials bool              // for up to a second, without the database
-	DrainDelay      time.Duration     // how long /readyz is 503 before connections are refused
+	Degraded        degradedFlags
+	DrainDelay      time.Duration // how long /readyz is 503 before connections are refused
 }
 
 // A server is one running instance: pool, engine, HTTP. Close must be called.
@@ -63,6 +65,7 @@ type server struct {
 	keyPool *pgxpool.Pool
 	catalog *catalog.Store
 	engine  *quota.Engine
+	spool   *spool.Spool // nil for none
 
 	listener net.Listener
 	served   chan struct{} // closed when no connection is accepted any more
@@ -91,8 +94,7 @@ func startServer(ctx context.Context, config serverConfig) (*server, error) {
 	warnOfUnnamedStatements(config.Log, config.Database)
 	s := &server{config: config, pool: pool, keyPool: keyPool, served: make(chan struct{}), stirred: make(chan struct{}, 1)}
 	if err := s.start(ctx); err != nil {
-		s.closePools()
-		return nil, err
+		return nil, errors.Join(err, s.release())
 	}
 	return s, nil
 }
@@ -109,18 +111,23 @@ func (s *server) start(ctx context.Context) error {
 	}
 	s.catalog = catalog.NewStore(s.pool)
 	var err error
+	if s.spool, err = s.config.Degraded.open(); err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
 	s.engine, err = quota.NewEngine(quota.Config{
 		Database: s.config.Database, Pooler: s.config.Pooler, Catalog: s.catalog, Log: s.config.Log, Metrics: registry,
-		RememberDenials: s.config.RememberDenials,
+		RememberDenials:  s.config.RememberDenials,
+		DecisionDeadline: s.config.Degraded.Deadline, Spool: s.spool,
 	})
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
+	keys := catalog.NewAuthenticator(catalog.NewStore(s.keyPool), time.Now)
+	keys.GiveUp(s.engine, s.config.Degraded.KeyAge)
 	s.handler, err = api.New(api.Config{
 		Engine: s.engine, Ledger: ledger.NewStore(s.pool), Denials: quota.NewDenialStore(s.pool),
 		Reader: quota.NewReader(s.pool, s.catalog), Catalog: s.catalog,
-		Keys: catalog.NewAuthenticator(catalog.NewStore(s.keyPool), time.Now),
-		Log:  s.config.Log, Metrics: registry, Headers: s.config.Headers, Clients: s.config.Clients,
+		Keys: keys, Log: s.config.Log, Metrics: registry, Headers: s.config.Headers, Clients: s.config.Clients,
 	})
 	if err != nil {
 		return fmt.Errorf("serve: %w", err)
@@ -246,12 +253,15 @@ func (s *server) Close(ctx context.Context) error {
 		err = errors.Join(fmt.Errorf("serve: requests were cut off: %w", err), s.http.Close())
 	}
 	s.stopEngine()
-	err = errors.Join(err, s.running.Wait())
-	s.closePools()
-	return err
+	return errors.Join(err, s.running.Wait(), s.release())
 }
 
-func (s *server) closePools() {
+// release gives back what the parts have shared.
+func (s *server) release() error {
 	s.pool.Close()
 	s.keyPool.Close()
+	if s.spool == nil {
+		return nil
+	}
+	return s.spool.Close()
 }

@@ -122,10 +122,14 @@ func (b *bodyReader) problem() *problem {
 // answer sends a decision. Status, body and every header field come from it alone.
 func (c *call) answer(d *quota.Decision, deniedStatus int) {
 	header := c.w.Header()
+	if d.Replayed {
+		header["Idempotent-Replayed"] = headerReplayed
+	}
 	switch {
+	case d.Degraded:
+		markDegraded(header, d)
 	case d.Replayed:
 		// RateLimit fields are left out: they would be those of back then.
-		header["Idempotent-Replayed"] = headerReplayed
 	case d.Reason == quota.ReasonTenantSuspended:
 		// Whatever the limits have left, the next call will not get it.
 	default:

@@ -37,6 +37,16 @@ func appendDenial(b []byte, d *quota.Decision) []byte {
 		first = false
 		b = appendText(b, d.Limits[i].Name)
 	}
+	for i := range d.DegradedLimits {
+		if !d.DegradedLimits[i].Violated {
+			continue
+		}
+		if !first {
+			b = append(b, ',')
+		}
+		first = false
+		b = appendText(b, d.DegradedLimits[i].Name)
+	}
 	b = append(b, `],`...)
 	brace := len(b)
 	b = appendDecision(b, d)
@@ -55,6 +65,8 @@ func denialDetail(d *quota.Decision) string {
 	case d.Reason == quota.ReasonTooManyHolds:
 		return fmt.Sprintf("The tenant has %d open holds, which is as many as it may have: settle or release some.", quota.HoldsOpenMax) +
 			tryAgain(d)
+	case d.Degraded:
+		return "The database is away, and this instance's share of the limit is used up."
 	case l == nil:
 		return "The request does not fit the tenant's quota."
 	case d.Reason == quota.ReasonBlocked:

@@ -87,7 +87,7 @@ func appendRecorded(b []byte, d *quota.Decision) []byte {
 		b = hex.AppendEncode(b, d.Receipt.Hash[:])
 		b = append(b, `"}`...)
 	}
-	return b
+	return appendDegraded(b, d)
 }
 
 func appendLimit(b []byte, l *quota.LimitResult) []byte {

@@ -117,6 +117,16 @@ func drawDecision(t *rapid.T) quota.Decision {
 	if rapid.Bool().Draw(t, "receipt") {
 		d.Receipt = &quota.Receipt{FirstSeq: 1, Seq: amount.Draw(t, "seq"), Hash: quota.Hash{1, 2, 255}}
 	}
+	if rapid.Bool().Draw(t, "degraded") {
+		d.Degraded = true
+		for range rapid.IntRange(0, 2).Draw(t, "degraded_limits") {
+			d.DegradedLimits = append(d.DegradedLimits, quota.DegradedLimit{
+				Name: text.Draw(t, "name"), Meter: text.Draw(t, "meter"), OnError: catalog.OnErrorLocal,
+				Limit: optional.Draw(t, "share"), Used: optional.Draw(t, "share_used"), Remaining: optional.Draw(t, "share_left"),
+				Violated: rapid.Bool().Draw(t, "share_violated"), RetryMS: optional.Draw(t, "share_retry"),
+			})
+		}
+	}
 	return d
 }
 

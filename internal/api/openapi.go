@@ -296,6 +296,7 @@ func mapType(t reflect.Type) *jsonschema.Schema {
 var enums = map[reflect.Type][]any{
 	reflect.TypeFor[catalog.Algorithm](): wordsOf(catalog.Algorithms()...),
 	reflect.TypeFor[catalog.Scope]():     wordsOf(catalog.ScopeTenant, catalog.ScopeSubject),
+	reflect.TypeFor[catalog.OnError]():   wordsOf(catalog.OnErrorDeny, catalog.OnErrorAllow, catalog.OnErrorLocal),
 	reflect.TypeFor[catalog.PlanFrom]():  wordsOf(catalog.PlanFromNow, catalog.PlanFromNextPeriod),
 	reflect.TypeFor[catalog.Mode]():      wordsOf(catalog.ModeEnforce, catalog.ModeShadow, catalog.ModeOff),
 	reflect.TypeFor[catalog.Status]():    wordsOf(catalog.StatusActive, catalog.StatusSuspended, catalog.StatusClosed),

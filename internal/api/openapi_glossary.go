@@ -114,7 +114,7 @@ var glossary = map[string]string{
 	"BatchResult.status":    "The HTTP status that the item alone would have got.",
 	"replayed":              "True if this is the answer that an earlier request with the same key got.",
 	"body":                  "The body that the item alone would have got.",
-	"allowed":               "Whether the request may be carried out. If true, the ledger has it.",
+	"allowed":               "Whether the request may be carried out. If true, the ledger has it, or will have it if degraded.",
 	"reason":                "Why it was denied, the one that stands furthest from passing.",
 	"request_id":            "The id of the decision, a version 7 UUID. Its entries carry it.",
 	"Problem.request_id":    "The id of this answer; our log has it beside the cause.",
@@ -132,6 +132,7 @@ var glossary = map[string]string{
 	"peer":                  "The address at the other end of the connection, with or without a port.",
 	"forwarded_for":         "The values of the header X-Forwarded-For, in their order. They count as far as proxies that the service trusts wrote them.",
 	"remembered":            "True if the same request was denied at decided_at, less than a second ago, and this is that answer with its waits as they are now.",
+	"DegradedLimit":         "What one enforcing limit said while the database was away.",
 
 	// Limits.
 	"name":                  "The name: [a-z0-9][a-z0-9._-]{0,63}; a tenant's is its id.",
@@ -160,7 +161,16 @@ var glossary = map[string]string{
 	"rate":                  "Units per duration, such as 6/1m.",
 	"burst":                 "Units that GCRA admits at once.",
 	"queue":                 "Units that may wait in a leaky bucket.",
-	"on_error":              "What happens when the database is away.",
+	"on_error":              "What happens when the database is away: deny (503), allow, or local, which grants from a copy in each instance. deny if absent.",
+	"local_share":           "Of on_error local: the percentage of the limit's numbers that one instance may grant by itself, 1 to 100.",
+
+	// Answers while the database is away.
+	"degraded":                "True if the database was away and on_error of the limits decided; then there is no receipt and limits is empty.",
+	"degraded_limits":         "What each enforcing limit said while the database was away.",
+	"DegradedLimit.on_error":  "What the limit does when the database is away.",
+	"DegradedLimit.limit":     "This instance's share of the limit, in units; local only.",
+	"DegradedLimit.used":      "Units that this instance has granted by itself and that count now; local only.",
+	"DegradedLimit.remaining": "Units that this instance may still grant by itself; local only.",
 
 	// Ledger.
 	"entries":         "The entries, in the order asked for.",
@@ -411,6 +421,7 @@ var headers = map[string]headerWords{
 	"X-RateLimit-Limit":     {"The tightest limit.", object{"type": "integer"}, 100},
 	"X-RateLimit-Remaining": {"What is left of it.", object{"type": "integer"}, 99},
 	"X-RateLimit-Reset":     {"Seconds until it is whole again.", object{"type": "integer"}, 1},
+	"Quotad-Degraded":       {"allow or local: the on_error that answered while the database was away.", object{"type": "string", "enum": []string{"allow", "local"}}, "local"},
 	"Retry-After":           {"Whole seconds to wait, rounded up, at least 1. Only where waiting helps.", object{"type": "integer", "minimum": 1}, 2},
 	"ETag":                  {"Tells the states of the object apart; to be sent as If-Match or If-None-Match.", object{"type": "string"}, `"3f2a1c0b9d8e7f6a5b4c3d2e1f0a9b8c"`},
 	"Cache-Control":         {"no-store.", object{"type": "string"}, "no-store"},

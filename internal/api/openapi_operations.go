@@ -213,8 +213,8 @@ var operations = map[string]operation{
 		id: "consume", tag: "decide", summary: "Check and consume",
 		description: consumeText,
 		query:       []string{"deny_status"}, requestHeaders: []string{idempotencyKeyHeader},
-		body: consumeRequest{}, answer: quota.Decision{}, answers: "Allowed: the ledger has it.",
-		answerHeaders: answerHeaders, denies: true, codes: decisionCodes,
+		body: consumeRequest{}, answer: quota.Decision{}, answers: "Allowed: the ledger has it, or will have it if degraded.",
+		answerHeaders: append([]string{degradedHeader}, answerHeaders...), denies: true, codes: decisionCodes,
 	},
 	"POST /v1/consume/batch": {
 		id: "consumeBatch", tag: "decide", summary: "Check and consume many",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -134,7 +135,7 @@ func problemOf(err error) *problem {
 	if p := preconditionProblem(err); p != nil {
 		return p
 	}
-	if errors.Is(err, context.DeadlineExceeded) || databaseAway(err) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, catalog.ErrAway) || databaseAway(err) {
 		return &problem{code: codeUnavailable, retryAfter: retryAfterDefault, cause: err}
 	}
 	return &problem{code: codeInternal, cause: err}

@@ -16,6 +16,17 @@ import (
 // key, or its secret is another, or it was revoked. Callers are not told which.
 var ErrKeyUnknown = errors.New("unknown API key")
 
+// ErrAway says that a key could not be looked up since the database is away.
+var ErrAway = errors.New("the database is away")
+
+// A Reach tells whether the database is away.
+type Reach interface {
+	// Gone returns a channel that is closed once it is.
+	Gone() <-chan struct{}
+	// Suspect makes it find out.
+	Suspect()
+}
+
 // RevocationMax is how long a revoked key may still be let in, anywhere.
 const RevocationMax = 5 * time.Second
 
@@ -34,6 +45,8 @@ const (
 	lookUpMax        = 5 * time.Second
 	lookUpPauseFirst = 10 * time.Millisecond // doubling
 	lookUpPauseMax   = 250 * time.Millisecond
+	// suspectAfter is how long a look-up takes before it suspects that the database is away.
+	suspectAfter = 50 * time.Millisecond
 )
 
 // An Authenticator tells whose token a caller sends. It keeps copies of keys for a
@@ -44,6 +57,8 @@ type Authenticator struct {
 	unknown *cache.Cache[string, struct{}]
 	now     func() time.Time
 	outage  outage
+	reach   Reach                           // nil: nothing tells that the database is away
+	stale   *cache.Cache[string, storedKey] // what holds while it is away; nil for nothing
 }
 
 // An outage is since when look-ups have failed to connect, one after another. It is safe
@@ -85,6 +100,18 @@ func NewAuthenticator(store *Store, now func() time.Time) *Authenticator {
 	}
 }
 
+// GiveUp makes look-ups end with [ErrAway] as soon as reach says that the database is away.
+// Copies are as good as ever; those that are too old are still taken then if they are not
+// older than staleMax, which is how long a key that was revoked just before an outage, or
+// where this instance alone is cut off, may be let in. 0 takes none of them. Call it before
+// the authenticator is used.
+func (a *Authenticator) GiveUp(reach Reach, staleMax time.Duration) {
+	a.reach = reach
+	if staleMax > 0 {
+		a.stale = cache.New[string, storedKey](cache.Options{EntriesMax: keysCached, TTL: staleMax, Now: a.now})
+	}
+}
+
 // Authenticate returns the key that a token is of. It returns [ErrKeyUnknown] if the
 // token opens nothing, and another error if the database cannot tell.
 func (a *Authenticator) Authenticate(ctx context.Context, token string) (Key, error) {
@@ -116,7 +143,66 @@ func (a *Authenticator) load(ctx context.Context, id string) (storedKey, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookUpMax)
 	defer cancel()
-	return a.keys.Load(ctx, id, a.lookUp)
+	if a.reach == nil {
+		return a.keys.Load(ctx, id, a.lookUp)
+	}
+	gone := a.reach.Gone()
+	select {
+	case <-gone:
+		return a.outdated(id)
+	default:
+		return a.loadUnless(ctx, gone, id)
+	}
+}
+
+// loadUnless looks a key up, unless the database is away before there is an answer.
+func (a *Authenticator) loadUnless(ctx context.Context, gone <-chan struct{}, id string) (storedKey, error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		timer := time.NewTimer(suspectAfter)
+		defer timer.Stop()
+		for {
+			select {
+			case <-gone:
+				giveUp(ErrAway)
+				return
+			case <-timer.C:
+				a.reach.Suspect()
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	stored, err := a.keys.Load(ctx, id, a.lookUp)
+	giveUp(nil)
+	watching.Wait()
+	if err != nil && errors.Is(context.Cause(ctx), ErrAway) {
+		return a.outdated(id)
+	}
+	return stored, err
+}
+
+// outdated returns the copy of a key that is still good while the database is away, or
+// [ErrAway].
+func (a *Authenticator) outdated(id string) (storedKey, error) {
+	if a.stale != nil {
+		if stored, ok := a.stale.Get(id); ok {
+			return stored, nil
+		}
+	}
+	return storedKey{}, ErrAway
+}
+
+// remember keeps what a look-up found for a time when the database is away.
+func (a *Authenticator) remember(id string, stored storedKey, err error) {
+	switch {
+	case a.stale == nil:
+	case err == nil:
+		a.stale.Set(id, stored)
+	case errors.Is(err, ErrKeyUnknown):
+		a.stale.Delete(id)
+	}
 }
 
 // lookUp reads a key that is in force. It tries again while no connection is to be had,
@@ -145,7 +231,8 @@ func (a *Authenticator) read(ctx context.Context, id string) (storedKey, error) 
 	stored, err := one(ctx, a.pool, scanKey, keySQL, id)
 	if errors.Is(err, ErrNotFound) || err == nil && stored.RevokedAt != nil {
 		a.unknown.Set(id, struct{}{})
-		return storedKey{}, ErrKeyUnknown
+		stored, err = storedKey{}, ErrKeyUnknown
 	}
+	a.remember(id, stored, err)
 	return stored, err
 }

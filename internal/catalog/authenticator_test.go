@@ -87,6 +87,70 @@ func TestALookUpOfAKeyEnds(t *testing.T) {
 	}
 }
 
+// A gone is a database that is away from the beginning, or from when it is closed.
+type gone chan struct{}
+
+func (g gone) Gone() <-chan struct{} { return g }
+func (g gone) Suspect() {
+	select {
+	case <-g:
+	default:
+		close(g)
+	}
+}
+
+// A caller learns within the decision deadline that nobody can tell whose key it is: the
+// look-up itself makes that known.
+func TestALookUpEndsWhenTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	a, token, _, _ := away(t)
+	a.GiveUp(make(gone), 0)
+	start := time.Now()
+	if _, err := a.Authenticate(t.Context(), token); !errors.Is(err, catalog.ErrAway) || time.Since(start) > 2*time.Second {
+		t.Errorf("Authenticate = %v after %s, want %v soon", err, time.Since(start), catalog.ErrAway)
+	}
+}
+
+// Revocation acts within its bound in an outage, too, unless the operator says otherwise;
+// and never is a key taken up again that was seen to be revoked.
+func TestCopiesOfKeysOutlastAnOutageOnlyForAsLongAsAllowed(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		staleMax, after time.Duration
+		revoked, want   bool
+	}{
+		{0, catalog.RevocationMax, false, false},
+		{time.Minute, catalog.RevocationMax, false, true},
+		{time.Minute, time.Minute, false, false},
+		{time.Minute, catalog.RevocationMax, true, false},
+	} {
+		db := newDatabase(t)
+		key, token := db.createKey(t, catalog.KeySpec{Scopes: []catalog.KeyScope{"decide"}})
+		c := new(clock)
+		a := catalog.NewAuthenticator(db.Store, c.now)
+		reach := make(gone)
+		a.GiveUp(reach, test.staleMax)
+		if _, err := a.Authenticate(t.Context(), token); err != nil {
+			t.Fatal(err)
+		}
+		if test.revoked {
+			if _, err := db.RevokeKey(t.Context(), "test", key.ID); err != nil {
+				t.Fatal(err)
+			}
+			c.advance(catalog.RevocationMax)
+			if _, err := a.Authenticate(t.Context(), token); !errors.Is(err, catalog.ErrKeyUnknown) {
+				t.Fatalf("Authenticate of a revoked key = %v", err)
+			}
+		}
+		db.Exec(t, "alter table quotad.api_key rename to away")
+		reach.Suspect()
+		c.advance(test.after)
+		if _, err := a.Authenticate(t.Context(), token); (err == nil) != test.want {
+			t.Errorf("%+v: Authenticate = %v", test, err)
+		}
+	}
+}
+
 // Who comes when the outage is known to last does not wait for what the others waited for
 // in vain; once there was an answer, it is over.
 func TestALongOutageIsWaitedForOnce(t *testing.T) {

@@ -76,6 +76,15 @@ const (
 	ModeOff     Mode = "off"     // is not looked at
 )
 
+// An OnError says what a limit does with a request to consume when the database is away.
+type OnError string
+
+const (
+	OnErrorDeny  OnError = "deny"  // grants nothing
+	OnErrorAllow OnError = "allow" // grants everything
+	OnErrorLocal OnError = "local" // grants what a copy in each instance has room for
+)
+
 // A Window is the span a windowed limit counts over: a duration, or a calendar
 // word in the tenant's time zone (fixed_window only). Exactly one is set; the zero
 // value means the limit has no window.
@@ -121,6 +130,12 @@ type Limit struct {
 	Queue     int64 // units
 	Scope     Scope
 	Mode      Mode
+
+	// OnError is what it does when the database is away, "" for OnErrorDeny. LocalShare is
+	// the percentage of its numbers that one instance may then grant by itself: 1 to 100
+	// for OnErrorLocal, else 0.
+	OnError    OnError
+	LocalShare int64
 
 	// Since is the version of the plan that introduced this limit with this
 	// algorithm, meter and scope. A level kept under another one starts full.

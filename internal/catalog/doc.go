@@ -6,8 +6,9 @@
 // ([Meter], [Plan], [Tenant]); and reconcile, which compares the two with what the
 // database has. Stored are the [Store] and the [Authenticator].
 //
-// State: tables meter, plan, plan_version, api_key, config_change and the
-// configuration columns of account. Every change is one transaction that first locks
+// State: tables meter, plan, plan_version, override_set, terms, api_key, config_change
+// and the configuration columns of account. What a tenant has changes by itself as well,
+// where a next plan or a dated override begins or ends: see [Timeline]. Every change is one transaction that first locks
 // the row of catalog_version, raises it, stamps the rows it touched, and records who
 // changed what. A change that changes nothing writes nothing. Keys are no part of a
 // version: they come and go by themselves, and are recorded too.

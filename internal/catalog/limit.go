@@ -24,16 +24,15 @@ type LimitSpec struct {
 	Scope     Scope     `json:"scope,omitempty"`    // tenant if absent
 	Mode      Mode      `json:"mode,omitempty"`     // enforce if absent
 
-	// OnError is what the limit does when the database is away: deny, which is also
-	// what it does if absent.
-	OnError string `json:"on_error,omitempty"`
+	// OnError is what the limit does when the database is away: deny if absent. LocalShare
+	// goes with local, in percent.
+	OnError    OnError `json:"on_error,omitempty"`
+	LocalShare *int64  `json:"local_share,omitempty"`
 }
 
 const (
 	unitsRule          = "must be a whole number from 0 to 999999999999999"
-	onErrorDeny        = "deny"
-	onErrorAllowSoon   = "allow"
-	onErrorLocalSoon   = "local"
+	shareRule          = "must be a whole percentage from 1 to 100"
 	openHoldsRule      = "must be at most 1000 for concurrency: a tenant may have that many open holds"
 	drainRule          = "must drain at its rate within 87660h (10 years)"
 	durationWindowRule = windowRule + "; calendar words are for fixed_window"
@@ -206,15 +205,32 @@ func (s LimitSpec) compile(path string, faults *faultList) Limit {
 	}
 	oneOf(faults, fieldPath(path, "scope"), l.Scope, ScopeTenant, ScopeSubject)
 	oneOf(faults, fieldPath(path, "mode"), l.Mode, ModeEnforce, ModeShadow, ModeOff)
-	switch s.OnError {
-	case "", onErrorDeny:
-	case onErrorAllowSoon, onErrorLocalSoon:
-		faults.add(fieldPath(path, "on_error"), "%s is not supported yet: only deny is", s.OnError)
-	default:
-		faults.add(fieldPath(path, "on_error"), "must be deny")
-	}
+	s.compileOnError(path, &l, faults)
 	s.compileFields(path, &l, faults)
 	return l
+}
+
+// compileOnError reads what the limit does when the database is away.
+func (s LimitSpec) compileOnError(path string, l *Limit, faults *faultList) {
+	if s.OnError != "" && s.OnError != OnErrorDeny {
+		l.OnError = s.OnError
+		oneOf(faults, fieldPath(path, "on_error"), s.OnError, OnErrorDeny, OnErrorAllow, OnErrorLocal)
+	}
+	share := fieldPath(path, "local_share")
+	switch local := l.OnError == OnErrorLocal; {
+	case l.OnError != "" && s.Algorithm == Concurrency:
+		faults.add(fieldPath(path, "on_error"), "must be deny for concurrency: a hold is never granted without the database")
+	case local && s.Unlimited:
+		faults.add(fieldPath(path, "on_error"), "local must not stand beside unlimited: true, which has no numbers to share")
+	case local && s.LocalShare == nil:
+		faults.add(share, "is required by on_error: local")
+	case local && (*s.LocalShare < 1 || *s.LocalShare > 100):
+		faults.add(share, shareRule)
+	case local:
+		l.LocalShare = *s.LocalShare
+	case s.LocalShare != nil:
+		faults.add(share, "is only for on_error: local")
+	}
 }
 
 // compileFields reads the fields that the algorithm requires and refuses the others.
@@ -276,9 +292,13 @@ func (p *Plan) Spec() PlanSpec {
 	return spec
 }
 
-// Spec is the limit as it is written, in its one canonical form.
+// Spec is the limit as it is written, in its one canonical form. on_error: deny is left
+// out: plans were stored before there was anything else.
 func (l Limit) Spec() LimitSpec {
-	spec := LimitSpec{Name: l.Name, Meter: l.Meter, Algorithm: l.Algorithm, Scope: l.Scope, Mode: l.Mode}
+	spec := LimitSpec{Name: l.Name, Meter: l.Meter, Algorithm: l.Algorithm, Scope: l.Scope, Mode: l.Mode, OnError: l.OnError}
+	if l.LocalShare != 0 {
+		spec.LocalShare = &l.LocalShare
+	}
 	for _, field := range limitFields {
 		if slices.Contains(algorithmFields[l.Algorithm], field.name) {
 			field.write(&l, &spec)

@@ -69,21 +69,6 @@ func TestEachAlgorithmRequiresItsFieldsAndRefusesTheOthers(t *testing.T) {
 	}
 }
 
-func TestWhatWillComeIsRefusedClearly(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ algorithm, field, want string }{
-		{"gcra", `"on_error": "allow"`, "limits[0].on_error: allow is not supported yet: only deny is"},
-		{"gcra", `"on_error": "local"`, "limits[0].on_error: local is not supported yet: only deny is"},
-		{"gcra", `"on_error": "panic"`, "limits[0].on_error: must be deny"},
-		{"gcra", `"on_error": "deny"`, ""},
-	} {
-		err := limitOf(t, test.algorithm, append(slices.Clone(fieldsOf[test.algorithm]), test.field)...).Validate()
-		if got := fmt.Sprint(err); err == nil && test.want != "" || err != nil && got != test.want {
-			t.Errorf("%s with %s: %v, want %s", test.algorithm, test.field, err, test.want)
-		}
-	}
-}
-
 func TestTextFormsOfSpansAndRates(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -174,5 +159,50 @@ tenants:
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestOnErrorAndItsShareAreCheckedTogether(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ algorithm, fields, want string }{
+		{"gcra", `"on_error": "deny"`, ""},
+		{"gcra", `"on_error": "allow"`, ""},
+		{"gcra", `"on_error": "local", "local_share": 1`, ""},
+		{"sliding_log", `"on_error": "local", "local_share": 100`, ""},
+		{"gcra", `"on_error": "panic"`, "limits[0].on_error: must be one of deny, allow, local"},
+		{"gcra", `"on_error": "local"`, "limits[0].local_share: is required by on_error: local"},
+		{"gcra", `"on_error": "local", "local_share": 0`, "limits[0].local_share: must be a whole percentage from 1 to 100"},
+		{"gcra", `"on_error": "local", "local_share": 101`, "limits[0].local_share: must be a whole percentage from 1 to 100"},
+		{"gcra", `"on_error": "allow", "local_share": 50`, "limits[0].local_share: is only for on_error: local"},
+		{"gcra", `"local_share": 50`, "limits[0].local_share: is only for on_error: local"},
+		{"concurrency", `"on_error": "deny"`, ""},
+		{"concurrency", `"on_error": "allow"`, "limits[0].on_error: must be deny for concurrency: a hold is never granted without the database"},
+	} {
+		err := limitOf(t, test.algorithm, append(slices.Clone(fieldsOf[test.algorithm]), test.fields)...).Validate()
+		if got := fmt.Sprint(err); err == nil && test.want != "" || err != nil && got != test.want {
+			t.Errorf("%s with %s: %v, want %s", test.algorithm, test.fields, err, test.want)
+		}
+	}
+	unbounded := limitOf(t, "sliding_log", `"unlimited": true`, `"window": "1h"`, `"on_error": "local", "local_share": 5`)
+	if err := unbounded.Validate(); err == nil || !strings.Contains(err.Error(), "no numbers to share") {
+		t.Errorf("an unlimited limit with a share: %v", err)
+	}
+}
+
+// A plan that says nothing of outages keeps the text that it was stored with.
+func TestOnErrorDenyIsLeftOutOfTheCanonicalForm(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit catalog.Limit
+		want  string
+	}{
+		{catalog.Limit{}, ""},
+		{catalog.Limit{OnError: catalog.OnErrorAllow}, `,"on_error":"allow"`},
+		{catalog.Limit{OnError: catalog.OnErrorLocal, LocalShare: 25}, `,"on_error":"local","local_share":25`},
+	} {
+		got, err := json.Marshal(test.limit.Spec())
+		if want := `{"name":"","meter":"","algorithm":""` + test.want + "}"; err != nil || string(got) != want {
+			t.Errorf("%+v becomes %s, %v; want %s", test.limit, got, err, want)
+		}
 	}
 }

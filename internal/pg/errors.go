@@ -47,6 +47,17 @@ func Disconnected(err error) bool {
 	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &closed)
 }
 
+// Answered reports whether an attempt that ended in err, which may be nil, shows a server
+// that is there: it refused a statement, or a connection for a reason of its own. One that
+// starts, recovers or shuts down is not there yet, or any more.
+func Answered(err error) bool {
+	if err == nil || Refused(err) {
+		return true
+	}
+	code := Code(err)
+	return len(code) == 5 && code[:3] != "57P" && code[:2] != "08"
+}
+
 // OneRowsFault reports whether err is about the content of a row (a constraint, an
 // overflow, a bad value), so that other rows of the same statement may be fine.
 func OneRowsFault(err error) bool {

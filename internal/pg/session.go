@@ -26,6 +26,9 @@ var errNoCancel = errors.New("a decision session never sends a cancel")
 // A Session is not safe for concurrent use. After any error but a refusal by the
 // server it is closed; open a new one.
 type Session struct {
+	// Heard, if it is set, is called whenever the server has answered a round trip.
+	Heard func()
+
 	conn   *pgx.Conn
 	pooled bool // through a pooler in transaction mode
 	warned bool // a warning 01000 arrived since the last commit was sent
@@ -99,7 +102,11 @@ func (s *Session) Send(ctx context.Context, b *pgx.Batch, timeout time.Duration)
 	if s.pooled {
 		setPlans(b)
 	}
-	return s.conn.SendBatch(context.WithoutCancel(ctx), b).Close()
+	err := s.conn.SendBatch(context.WithoutCancel(ctx), b).Close()
+	if s.Heard != nil && (err == nil || Refused(err)) {
+		s.Heard()
+	}
+	return err
 }
 
 // Commit queues a commit behind the statements in b and runs them in one round trip.

@@ -7,7 +7,9 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
@@ -22,6 +24,8 @@ type Proxy struct {
 	network, address string // of the server
 	listener         net.Listener
 	running          errgroup.Group
+
+	slow atomic.Int64 // how long each answer takes longer, in ns
 
 	mu      sync.Mutex
 	conns   map[net.Conn]struct{}
@@ -76,6 +80,9 @@ func (p *Proxy) LoseCommits(every int) {
 	defer p.mu.Unlock()
 	p.every, p.commits = every, 0
 }
+
+// Slow makes each piece of what the server answers take longer by d.
+func (p *Proxy) Slow(d time.Duration) { p.slow.Store(int64(d)) }
 
 // Lost returns how many replies to a commit that was done, and how many commits before
 // they arrived, were lost.
@@ -180,6 +187,9 @@ func (p *Proxy) deliver(server, client net.Conn, losing <-chan struct{}) {
 	buffer := make([]byte, swallowBytes)
 	for {
 		n, err := server.Read(buffer)
+		if slow := time.Duration(p.slow.Load()); slow > 0 {
+			<-time.After(slow)
+		}
 		var pass []byte
 		lost := false
 		answered.feed(buffer[:n], func(kind byte, body []byte) {

@@ -62,7 +62,7 @@ type result struct {
 	call     *call
 	work     *tenantWork
 	verdict  verdict
-	afterSeq int64 // the tenant's newest entry when it was decided
+	afterSeq int64 // the tenant's newest entry then, its own included
 	err      error
 }
 
@@ -104,6 +104,7 @@ func (b *batch) run(ctx context.Context) error {
 		return err
 	}
 	b.runner.engine.health.begin(&b.trial)
+	b.claim()
 	b.decide()
 	if err := b.commit(ctx); err != nil {
 		b.runner.session.Rollback(ctx, b.runner.engine.config.readTimeout)
@@ -112,6 +113,16 @@ func (b *batch) run(ctx context.Context) error {
 	b.deliver()
 	b.runner.engine.metrics.batch(len(b.results), time.Since(started))
 	return nil
+}
+
+// claim drops the calls of locked tenants that were given up while the batch read: what
+// their callers are told then is not what it decides.
+func (b *batch) claim() {
+	for _, t := range b.tenants {
+		if t.locked {
+			t.calls = slices.DeleteFunc(t.calls, func(c *call) bool { return !c.send() })
+		}
+	}
 }
 
 // decide answers every call of a locked tenant, in order, each seeing what earlier ones
@@ -132,8 +143,9 @@ func (b *batch) decide() {
 				if c.stand != standing {
 					continue
 				}
-				res := result{call: c, work: t, afterSeq: t.account.Seq}
+				res := result{call: c, work: t}
 				res.verdict, res.err = b.decideCall(t, c)
+				res.afterSeq = t.account.Seq
 				b.results = append(b.results, res)
 			}
 		}
@@ -169,18 +181,18 @@ func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
 	}
 	r := &c.request
 	if c.stand {
-		return verdict{decision: t.book.stand(r.Tenant, r.Subject)}, nil
+		return t.book.stand(r.Tenant, r.Subject), nil
 	}
 	keyed := r.Key != "" && !r.DryRun
 	if kept, ok := t.keys[r.Key]; ok && keyed {
-		if kept.requestHash != r.fingerprint() {
+		if kept.requestHash != c.fingerprint() {
 			return verdict{}, &Error{Code: CodeKeyReused, Faults: []Fault{{
 				"Idempotency-Key", "was used before for another request",
 			}}}
 		}
 		return verdict{decision: Decision{Allowed: true, Tenant: r.Tenant, Replayed: true, Encoded: kept.answer}}, nil
 	}
-	id, err := uuid.NewV7()
+	id, err := c.newID()
 	if err != nil {
 		return verdict{}, &Error{Code: CodeInternal, Err: err}
 	}
@@ -188,7 +200,7 @@ func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
 	if err != nil || v.decision.Replayed {
 		return v, err
 	}
-	v.decision.RequestID = id
+	v.decision.RequestID, v.grant = id, c.grant
 	v.decision.DecidedAt = time.UnixMicro(t.book.nowMicros).UTC()
 	v.decision.ClockAt = time.UnixMicro(t.book.clockMicros).UTC()
 	if v.decision.Allowed && !r.DryRun {
@@ -254,13 +266,13 @@ func (b *batch) commit(ctx context.Context) error {
 
 // crossingWant is a question of a denied call's wait. Many calls of a batch have the same.
 type crossingWant struct {
-	limit    limitKey
-	asked    int64
-	afterSeq int64
+	limit limitKey
+	asked int64
+	seq   int64
 }
 
-func (w *wait) want(afterSeq int64) crossingWant {
-	return crossingWant{limitKey{w.forecast.limit, w.subject}, w.asked, afterSeq}
+func (w *wait) want(seq int64) crossingWant {
+	return crossingWant{limitKey{w.forecast.limit, w.subject}, w.asked, seq}
 }
 
 // queueCrossings queues the questions of all waits; the answers are settled into the

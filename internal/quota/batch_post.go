@@ -106,6 +106,9 @@ func (b *batch) keep(t *tenantWork, r *Request, v *verdict) error {
 	}
 	v.decision.Encoded = answer
 	kept := keptAnswer{requestHash: r.fingerprint(), answer: answer}
+	if v.grant != nil {
+		kept = v.grant.kept(r.Key, answer)
+	}
 	t.keys[r.Key] = kept
 	b.keys = append(b.keys, keyRow{
 		tenantID: t.facts.tenantID, key: r.Key, at: v.decision.DecidedAt,

@@ -65,8 +65,8 @@ func (b bucket) Take(v View, cost int64) State {
 	return level
 }
 
-// level returns the level at v.NowMicros, kept in the refill's own denominator. The
-// rule that holds now applies to the whole time since the level was written. A clock
+// level returns the level at v.NowMicros, kept in the refill's own denominator: the rule
+// must have held since the level was written, see [level.carry]. A clock
 // behind the level's own instant means that no time has passed.
 func (b bucket) level(v View) State {
 	s := v.State

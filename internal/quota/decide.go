@@ -20,6 +20,7 @@ type verdict struct {
 	lines    []line   // what is entered if it is allowed
 	hold     *hold    // that it makes or changes
 	waits    []wait   // what a denied request waits for
+	grant    *grant   // what is entered was granted without the database
 }
 
 // charge is the summed cost of a request on one meter.
@@ -264,7 +265,7 @@ func newResult(l *limit, meter *catalog.Meter) LimitResult {
 func (v *verdict) report(b *book, r *Request) {
 	for i, a := range v.asked {
 		result := &v.decision.Limits[i]
-		b.describe(result, a.limit, v.decision.Subject)
+		v.describe(b, i, a.limit, v.decision.Subject)
 		if v.decision.Allowed && v.decision.kind() == ledger.KindConsume {
 			v.shape(b, result, a.limit, r, a.cost)
 		}
@@ -287,9 +288,9 @@ func (v *verdict) reportAll(b *book, r *Request) {
 	v.report(b, r)
 }
 
-// describe fills in how l stands.
-func (b *book) describe(result *LimitResult, l *limit, subject string) {
-	f := b.forecast(l, subject)
+// describe fills in how l, the limit at an index of the answer, stands.
+func (v *verdict) describe(b *book, at int, l *limit, subject string) {
+	result, f := &v.decision.Limits[at], b.forecast(l, subject)
 	used := l.rule.Used(f.view)
 	result.Used, result.Held = used, f.held
 	if l.blocked { // whatever is given back, nothing of it can be used
@@ -302,11 +303,19 @@ func (b *book) describe(result *LimitResult, l *limit, subject string) {
 	if used == 0 && f.held == 0 {
 		return
 	}
-	if at, ok := f.resetAt(); ok {
-		result.ResetMS = ceilMillis(at - b.clockMicros)
+	if atMicros, ok := f.resetAt(); ok {
+		result.ResetMS = ceilMillis(atMicros - b.clockMicros)
 	} else {
 		result.NeverResets = true
 	}
+	if w := (wait{forecast: f, subject: l.subjectOf(subject), asked: l.units, result: at, reset: true}); b.corrected(l, subject) && w.crosses() {
+		v.waits = append(v.waits, w) // what was used last may have been given back
+	}
+}
+
+// corrected reports whether anything of the limit's meter was ever given back.
+func (b *book) corrected(l *limit, subject string) bool {
+	return b.totals[meterKey{meter: l.Meter, subject: l.subjectOf(subject)}].returned > 0
 }
 
 // shape adds the delay that a leaky bucket asks for.
@@ -320,7 +329,7 @@ func (v *verdict) shape(b *book, result *LimitResult, l *limit, r *Request, cost
 	if r.DryRun {
 		after = l.rule.Take(view, cost)
 	}
-	delay := shaper.DelayMillis(after, b.nowMicros)
+	delay := shaper.DelayMillis(after, b.clockMicros) // as all waits, from the real clock
 	result.DelayMS = &delay
 	if v.decision.DelayMS == nil || *v.decision.DelayMS < delay {
 		v.decision.DelayMS = &delay
@@ -349,7 +358,7 @@ func ceilMillis(micros int64) int64 {
 
 // stand describes every limit of the plan as it stands, without a request. Limits that
 // count per subject are left out when there is none.
-func (b *book) stand(tenant, subject string) Decision {
+func (b *book) stand(tenant, subject string) verdict {
 	v := verdict{decision: Decision{
 		Tenant:    tenant,
 		Subject:   subject,
@@ -364,11 +373,11 @@ func (b *book) stand(tenant, subject string) Decision {
 			if l.Name != spec.Name || (l.Scope == catalog.ScopeSubject && subject == "") {
 				continue
 			}
-			result := newResult(l, b.snapshot.Meter(l.Meter))
-			b.describe(&result, l, subject)
-			v.bound(&result)
-			v.decision.Limits = append(v.decision.Limits, result)
+			v.decision.Limits = append(v.decision.Limits, newResult(l, b.snapshot.Meter(l.Meter)))
+			last := len(v.decision.Limits) - 1
+			v.describe(b, last, l, subject)
+			v.bound(&v.decision.Limits[last])
 		}
 	}
-	return v.decision
+	return v
 }

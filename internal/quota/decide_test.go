@@ -104,7 +104,7 @@ func TestABlockedLimitNeverResets(t *testing.T) {
 				}
 			}
 			r := dry(spending("calls", 0))
-			if stand := d.book(noon, &r).stand("acme", ""); !stand.Limits[0].NeverResets {
+			if stand := d.book(noon, &r).stand("acme", "").decision; !stand.Limits[0].NeverResets {
 				t.Errorf("%s with %d used stands as %+v, want no reset", l.Algorithm, used, stand.Limits[0])
 			}
 		}

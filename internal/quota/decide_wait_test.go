@@ -35,6 +35,19 @@ func TestALeakyBucketTellsEachRequestItsTurn(t *testing.T) {
 	}
 }
 
+// A departure is promised in the tenant's time, and the wait for it is told from the clock
+// that its caller has, as every other wait is.
+func TestADelayIsToldFromAClockThatFellBack(t *testing.T) {
+	t.Parallel()
+	d := newDesk(leakyLimit("turns", "calls", 10, perSecond(2)))
+	d.must(t, noon, spending("calls", 1))
+	got := d.must(t, noon-second, spending("calls", 1))
+	if *got.DelayMS != 2000 || got.Limits[0].ResetMS != 2000 {
+		t.Errorf("a second before noon, delay = %d, reset = %d, want 2000 for what goes at noon and a second",
+			*got.DelayMS, got.Limits[0].ResetMS)
+	}
+}
+
 // A request goes when its last bucket lets it go; a shadow bucket holds nobody up.
 func TestTheDelayIsTheLongestOfTheEnforcingBuckets(t *testing.T) {
 	t.Parallel()
@@ -207,7 +220,7 @@ func TestStandShowsWhatTheNextRequestFinds(t *testing.T) {
 		{"bob", map[string]int64{"ten": 7, "each": 5, "pool": 100}, 5},
 	} {
 		r := by(c.subject, all)
-		got := d.book(noon, &r).stand("acme", c.subject)
+		got := d.book(noon, &r).stand("acme", c.subject).decision
 		remaining := make(map[string]int64)
 		for _, l := range got.Limits {
 			remaining[l.Name] = l.Remaining

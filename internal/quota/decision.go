@@ -58,6 +58,11 @@ type Decision struct {
 	Reversal  *Reversal      `json:"reversal,omitzero"`       // of reverse
 	Receipt   *Receipt       `json:"receipt,omitzero"`        // allowed and recorded only
 
+	// Degraded says that the database was away and DegradedLimits decided: nothing is in the
+	// ledger yet, and nobody knows how the limits stand.
+	Degraded       bool            `json:"degraded,omitzero"`
+	DegradedLimits []DegradedLimit `json:"degraded_limits,omitzero"`
+
 	// Standing is whose limits they are, where nothing was decided.
 	Standing *Standing `json:"-"`
 	// Replayed says that this is the answer an earlier request with the same key got.

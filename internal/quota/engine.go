@@ -16,15 +16,17 @@ import (
 
 	"github.com/quotad/quotad/internal/cache"
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/spool"
 )
 
 // Bounds of an engine that a Config leaves at zero.
 const (
-	workersDefault  = 2                // two committers saturate a small database
-	waitersDefault  = 4                // connections that wait for locks held elsewhere
-	queueMaxDefault = 8192             // calls waiting in one engine
-	batchMaxDefault = 512              // calls in one transaction
-	deadlineDefault = 5 * time.Second  // a call not yet in a batch by then is refused
+	workersDefault  = 2               // two committers saturate a small database
+	waitersDefault  = 4               // connections that wait for locks held elsewhere
+	queueMaxDefault = 8192            // calls waiting in one engine
+	batchMaxDefault = 512             // calls in one transaction
+	deadlineDefault = 5 * time.Second // a call not decided by then is refused
+	decisionDefault = 250 * time.Millisecond
 	tenantsCached   = 100_000          // tenants whose plan an instance remembers
 	readTimeoutMax  = 5 * time.Second  // the read round trip of a batch
 	commitTimeMax   = 10 * time.Second // the write round trip; then the outcome is looked up
@@ -51,8 +53,20 @@ type Config struct {
 	// database. Another instance may have given units back in that second.
 	RememberDenials bool
 
+	// DecisionDeadline is how long a call waits for a database that is away before its
+	// limits' on_error decides; 250 ms if zero. One that is busy is waited for until
+	// Deadline.
+	DecisionDeadline time.Duration
+	// Spool keeps what is granted without the database until it is in the ledger. Without
+	// one nothing is.
+	Spool *spool.Spool
+
 	// Tests of lost replies shorten these; zero takes the default.
 	readTimeout, commitTimeout, resolveTimeout time.Duration
+	// Tests that say when a hold's end is written leave nothing to the background.
+	upkeepEvery time.Duration
+	// localClock is the clock of local limits, in µs; nil for the real one.
+	localClock func() int64
 }
 
 // Validate reports what is missing or out of bounds.
@@ -61,8 +75,8 @@ func (c Config) Validate() error {
 	if c.Database == nil || c.Catalog == nil || c.Log == nil || c.Metrics == nil {
 		errs = append(errs, errors.New("engine: Database, Catalog, Log and Metrics are required"))
 	}
-	if c.Workers < 0 || c.Waiters < 0 || c.QueueMax < 0 || c.BatchMax < 0 || c.Deadline < 0 {
-		errs = append(errs, errors.New("engine: Workers, Waiters, QueueMax, BatchMax and Deadline must not be negative"))
+	if c.Workers < 0 || c.Waiters < 0 || c.QueueMax < 0 || c.BatchMax < 0 || c.Deadline < 0 || c.DecisionDeadline < 0 {
+		errs = append(errs, errors.New("engine: Workers, Waiters, QueueMax, BatchMax, Deadline and DecisionDeadline must not be negative"))
 	}
 	return errors.Join(errs...)
 }
@@ -89,6 +103,8 @@ type Engine struct {
 	exhausted *exhaustion // nil without RememberDenials
 	clock     clockWatch
 	health    *healthState
+	reach     *reach
+	degraded  *degrader
 }
 
 // NewEngine makes an engine that has not started yet.
@@ -101,9 +117,11 @@ func NewEngine(c Config) (*Engine, error) {
 	c.QueueMax = orDefault(c.QueueMax, queueMaxDefault)
 	c.BatchMax = orDefault(c.BatchMax, batchMaxDefault)
 	c.Deadline = orDefault(c.Deadline, deadlineDefault)
+	c.DecisionDeadline = min(orDefault(c.DecisionDeadline, decisionDefault), c.Deadline)
 	c.readTimeout = orDefault(c.readTimeout, readTimeoutMax)
 	c.commitTimeout = orDefault(c.commitTimeout, commitTimeMax)
 	c.resolveTimeout = orDefault(c.resolveTimeout, resolveTimeMax)
+	c.upkeepEvery = orDefault(c.upkeepEvery, checkEvery)
 	m, err := newMetrics(c.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
@@ -115,11 +133,15 @@ func NewEngine(c Config) (*Engine, error) {
 		parking: newParking(c.QueueMax + c.Workers*c.BatchMax),
 		creator: newCreator(),
 		health:  newHealthState(c.Log),
+		reach:   newReach(c.DecisionDeadline, c.Log),
 		tenants: cache.New[string, known](cache.Options{EntriesMax: tenantsCached}),
 	}
 	e.denials = newDenialLog(e)
 	if c.RememberDenials {
 		e.exhausted = newExhaustion()
+	}
+	if e.degraded, err = newDegrader(e); err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
 	}
 	for range c.Workers {
 		e.workers = append(e.workers, newWorker(e))
@@ -158,9 +180,15 @@ func (e *Engine) Run(ctx context.Context) error {
 	})
 	group.Go(func() error { return e.upkeep(ctx) })
 	group.Go(func() error {
-		e.health.watch(ctx)
+		e.reach.run(ctx, e)
 		return nil
 	})
+	for _, run := range []func(context.Context){e.health.watch, e.reach.watch, e.degraded.run} {
+		group.Go(func() error {
+			run(ctx)
+			return nil
+		})
+	}
 	group.Go(func() error {
 		<-ctx.Done()
 		e.health.drain()
@@ -203,6 +231,13 @@ func (e *Engine) Limits(ctx context.Context, tenant, subject string) (Decision, 
 	return e.do(ctx, &call{request: Request{Tenant: tenant, Subject: subject}, stand: true})
 }
 
+// Gone returns a channel that is closed once the database is away. When it is back there
+// is another one.
+func (e *Engine) Gone() <-chan struct{} { return e.reach.Gone() }
+
+// Suspect makes the engine find out whether the database is away.
+func (e *Engine) Suspect() { e.reach.Suspect() }
+
 // A Result is what a request of [Engine.DecideAll] got: a decision, or an error as
 // [Engine.Decide] returns it.
 type Result struct {
@@ -244,10 +279,15 @@ func (e *Engine) do(ctx context.Context, c *call) (Decision, error) {
 	return e.await(ctx, c)
 }
 
-// start queues c with the worker of its tenant.
+// start queues c with the worker of its tenant, unless the database is away: then nothing
+// is to be had of it, and c must not fill the queue.
 func (e *Engine) start(c *call) error {
-	c.deadline = time.Now().Add(e.config.Deadline)
+	now := time.Now()
+	c.suspectAt, c.degradeAt, c.deadline = now.Add(e.reach.suspectAfter()), now.Add(e.config.DecisionDeadline), now.Add(e.config.Deadline)
 	c.done = make(chan outcome, 1) // one: a batch never waits for a caller who left
+	if c.away = e.reach.isAway(); c.away {
+		return nil
+	}
 	w := e.workers[maphash.String(e.seed, c.request.Tenant)%uint64(len(e.workers))]
 	if err := w.submit(c); err != nil {
 		e.metrics.refused(err)
@@ -256,9 +296,14 @@ func (e *Engine) start(c *call) error {
 	return nil
 }
 
-// await waits for the outcome of a call that was started, at most until its deadline.
+// await waits for the outcome of a call that was started, at most until its deadline, and
+// for less if the database is away.
 func (e *Engine) await(ctx context.Context, c *call) (Decision, error) {
-	timer := time.NewTimer(time.Until(c.deadline))
+	if c.away {
+		return e.degrade(ctx, c, errAway)
+	}
+	gone := e.reach.Gone()
+	timer := time.NewTimer(time.Until(c.suspectAt))
 	defer timer.Stop()
 	for {
 		select {
@@ -268,30 +313,51 @@ func (e *Engine) await(ctx context.Context, c *call) (Decision, error) {
 		case <-ctx.Done():
 			c.leave()
 			return Decision{}, ctx.Err()
-		case <-timer.C:
+		case <-gone:
 			if c.abandon() {
-				err := unavailable(errors.New("not decided in time"))
-				e.metrics.refused(err)
-				return Decision{}, err
+				return e.degrade(ctx, c, errAway)
 			}
-			// It is in a batch: the batch ends within bounds of its own.
+			gone = nil // its commit was sent: it ends within bounds of its own
+		case now := <-timer.C:
+			switch {
+			case now.Before(c.deadline):
+				e.reach.Suspect()
+				if !now.Before(c.degradeAt) && e.health.refuses() && c.abandon() {
+					return e.degrade(ctx, c, errRefuses)
+				}
+				timer.Reset(min(max(time.Millisecond, e.config.DecisionDeadline-e.reach.suspectAfter()), c.deadline.Sub(now)))
+			case c.abandon():
+				return e.late()
+			}
 		}
 	}
 }
 
+// late answers a call that was given up at its deadline.
+func (e *Engine) late() (Decision, error) {
+	err := unavailable(errors.New("not decided in time"))
+	e.metrics.refused(err)
+	return Decision{}, err
+}
+
 // A call is one request on its way through the engine.
 type call struct {
-	request  Request
-	stand    bool // report the limits, decide nothing
-	unknown  bool // left by a batch since its tenant has no account yet
-	deadline time.Time
-	done     chan outcome
-	state    atomic.Int32
+	request   Request
+	stand     bool   // report the limits, decide nothing
+	unknown   bool   // left by a batch since its tenant has no account yet
+	away      bool   // not queued, since the database was away
+	grant     *grant // what was granted without the database and is entered now; nil for a caller's
+	suspectAt time.Time
+	degradeAt time.Time // after the decision deadline
+	deadline  time.Time
+	done      chan outcome
+	state     atomic.Int32
 }
 
 const (
 	callQueued int32 = iota
 	callTaken
+	callSent // decided in a batch whose commit is sent
 	callAbandoned
 )
 
@@ -302,11 +368,19 @@ type outcome struct {
 
 // take claims the call for a batch; false if its caller has left.
 func (c *call) take() bool {
-	return c.state.CompareAndSwap(callQueued, callTaken) || c.state.Load() == callTaken
+	return c.state.CompareAndSwap(callQueued, callTaken) || c.state.Load() != callAbandoned
 }
 
-// abandon gives the call up; false if a batch has it already.
-func (c *call) abandon() bool { return c.state.CompareAndSwap(callQueued, callAbandoned) }
+// send claims the call for a commit; false if its caller has left. From then on the batch
+// answers it, and nothing else does.
+func (c *call) send() bool {
+	return c.state.CompareAndSwap(callTaken, callSent) || c.state.Load() == callSent
+}
+
+// abandon gives the call up; false if a commit that may hold it was sent.
+func (c *call) abandon() bool {
+	return c.state.CompareAndSwap(callQueued, callAbandoned) || c.state.CompareAndSwap(callTaken, callAbandoned)
+}
 
 // leave says that the call's caller has gone. The batch that has it, if one does, goes on;
 // no other takes it up again.

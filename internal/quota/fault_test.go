@@ -112,6 +112,7 @@ func TestWithoutADatabaseNothingIsGranted(t *testing.T) {
 	}
 	awaitHealth(t, e, "not ready without a database", notReady("the database has not answered since "))
 	faults.Refuse(nil)
+	awaitBack(t, e)
 	d := mustDecide(t, e, consume("acme", "calls", 1))
 	if !d.Allowed || d.Limits[0].Used != 2 {
 		t.Errorf("after healing: got %+v", d)

@@ -37,6 +37,7 @@ func (e *Engine) Health() Health {
 	if warning := e.clock.warning(); warning != "" {
 		h.Warnings = append(h.Warnings, warning)
 	}
+	h.Warnings = append(h.Warnings, e.degraded.warnings()...)
 	return h
 }
 
@@ -205,6 +206,15 @@ func (s *healthState) retryLevel() slog.Level {
 	}
 	s.retrySaidAt = now
 	return slog.LevelWarn
+}
+
+// refuses reports whether the server is there and lets nothing be decided: it has said so
+// for [failingMax].
+func (s *healthState) refuses() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var refused *pgconn.PgError
+	return s.phase == phaseDown && (errors.As(s.err, &refused) || errors.Is(s.err, errCommitsWait))
 }
 
 func (s *healthState) drain() {

@@ -60,7 +60,7 @@ func (x *Reader) LimitsAt(ctx context.Context, tenant, subject string, at time.T
 	if err != nil {
 		return Decision{}, err
 	}
-	decision := b.stand(tenant, subject)
+	decision := b.stand(tenant, subject).decision
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
 		l.Approximate = approximate[l.Name] && l.Used > 0

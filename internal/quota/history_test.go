@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 const historyConfig = `
@@ -130,6 +132,27 @@ tenants: {acme: {plan: all}, fresh: {plan: all}}
 			t.Errorf("%s, %v (-said +got):\n%s", tenant, err, diff)
 		}
 	}
+}
+
+// The end of a hold does not say what its limits had used, and is still where a level begins.
+func TestALevelOfThePastMayBeginWithTheChargeOfAHold(t *testing.T) {
+	t.Parallel()
+	w := newWorldAt(t, time.Date(2026, 3, 28, 18, 20, 0, 0, time.UTC), `
+meters: {tokens: {unit: token, on_expiry: charge}}
+plans: {all: {limits: [{name: pool, meter: tokens, algorithm: gcra, burst: 10, rate: 1/1h}]}}
+tenants: {acme: {plan: all}}
+`)
+	e := w.engine(t, nil)
+	held := consume("acme", "tokens", 6)
+	held.Kind, held.TTL = ledger.KindHold, time.Second
+	mustDecide(t, e, held)
+	w.db.AdvanceClock(t, time.Second)
+	want := mustDecide(t, e, consume("acme", "tokens", 3))
+	got, err := NewReader(w.db.Service(t), w.catalog).LimitsAt(t.Context(), "acme", "", want.DecidedAt)
+	if err != nil || got.Limits[0].Used != 9 || want.Limits[0].Used != 9 {
+		t.Errorf("used = %d, then %d of the same instant (%v), want 9", want.Limits[0].Used, got.Limits[0].Used, err)
+	}
+	w.verify(t)
 }
 
 // A level that was not full for longer than is looked back is known to a unit.

@@ -227,6 +227,29 @@ func TestAnExpiryCountsFromTheEndOfItsHold(t *testing.T) {
 	h.verify(t)
 }
 
+// What was used last may have been given back: then the window is empty when the entry
+// before it has left.
+func TestAWindowResetsWhenWhatIsLeftOfItHasLeft(t *testing.T) {
+	t.Parallel()
+	h := newHolder(t)
+	mustDecide(t, h.e, by("ann", consume("acme", "calls", 3)))
+	h.wait(t, 10*time.Minute)
+	mustDecide(t, h.e, by("ann", consume("acme", "calls", 7)))
+	d := mustDecide(t, h.e, Request{Kind: ledger.KindReverse, Tenant: "acme", Seq: 2, Key: "all"})
+	if got := d.Limits[0].ResetMS; got != (50 * time.Minute).Milliseconds() {
+		t.Errorf("the reversal says that it resets in %d ms, want in 50 minutes", got)
+	}
+	stands, err := h.e.Limits(t.Context(), "acme", "")
+	if err != nil || stands.Limits[0].ResetMS != (50*time.Minute).Milliseconds() {
+		t.Errorf("the limits say that it resets in %d ms, %v, want in 50 minutes", stands.Limits[0].ResetMS, err)
+	}
+	held := h.hold(t, "calls", 1, time.Hour)
+	if got := held.Limits[0].ResetMS; got != time.Hour.Milliseconds() {
+		t.Errorf("with a hold of an hour it resets in %d ms, want in an hour", got)
+	}
+	h.verify(t)
+}
+
 // The charge of an expiry is given back by the late settle, and after that by a reversal.
 func TestTheChargeOfAnExpiryIsReversibleOnceItIsSettled(t *testing.T) {
 	t.Parallel()
@@ -265,6 +288,7 @@ func TestAReversalCountsFromTheOriginalsInstant(t *testing.T) {
 	if d := mustDecide(t, h.e, back); !d.Replayed {
 		t.Errorf("the same key again: got %+v", d)
 	}
+	mustDecide(t, h.e, Request{Kind: ledger.KindReverse, Tenant: "acme", Seq: 3, Key: "credit-all", DryRun: true})
 	back.Key, back.Units = "credit-2", 3
 	_, err := h.e.Decide(t.Context(), back)
 	wantCode(t, err, CodeReversalTooLarge)

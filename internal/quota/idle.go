@@ -169,7 +169,8 @@ func (r *runner) removeLevels(ctx context.Context, candidates []idleCandidate) e
 }
 
 // openBooks gives the tenants books without totals, under the rules in force. A tenant
-// whose plan cannot be compiled has none: nobody knows what is full.
+// whose plan cannot be compiled has none: nobody knows what is full. Nor has one with open
+// holds, whose end may be charged to the levels as they were.
 func (b *batch) openBooks(ctx context.Context) (err error) {
 	b.snapshot = b.runner.engine.snapshot.Load()
 	if b.snapshot == nil || b.snapshot.Version != b.clock.CatalogVersion {
@@ -181,6 +182,9 @@ func (b *batch) openBooks(ctx context.Context) (err error) {
 		return err
 	}
 	for _, t := range b.tenants {
+		if t.account.OpenHolds > 0 {
+			continue
+		}
 		if rules, err := b.runner.rulesFor(b.snapshot, t.facts, b.now(t)); err == nil {
 			t.book = newBook(rules, b.snapshot)
 			t.book.nowMicros = b.now(t)

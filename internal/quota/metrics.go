@@ -23,6 +23,7 @@ type metrics struct {
 	denialsDropped prometheus.Counter
 	remembered     prometheus.Counter
 	idleLevels     prometheus.Counter
+	degraded       *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -77,11 +78,15 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "quotad_idle_levels_removed_total",
 			Help: "Levels of subjects that were removed since they had been full for long.",
 		}),
+		degraded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "quotad_degraded_total",
+			Help: "Requests answered while the database was away, by outcome (allowed, denied, replayed, refused).",
+		}, []string{"outcome"}),
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.decisions, m.limits, m.refusals, m.batchCalls, m.batchTime, m.parked, m.retries, m.lostCommits, m.clockSteps,
-		m.denialsDropped, m.remembered, m.idleLevels,
+		m.denialsDropped, m.remembered, m.idleLevels, m.degraded,
 	} {
 		errs = append(errs, r.Register(c))
 	}
@@ -145,4 +150,12 @@ func (m *metrics) removed(levels int) { m.idleLevels.Add(float64(levels)) }
 func (m *metrics) batch(calls int, took time.Duration) {
 	m.batchCalls.Observe(float64(calls))
 	m.batchTime.Observe(took.Seconds())
+}
+
+// pendingGauge shows how many grants are not in the ledger yet.
+func pendingGauge(pending func() int) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "quotad_degraded_pending",
+		Help: "Requests granted while the database was away that are not in the ledger yet.",
+	}, func() float64 { return float64(pending()) })
 }

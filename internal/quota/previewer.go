@@ -74,7 +74,7 @@ func (x *Previewer) stand(ctx context.Context, tx pgx.Tx, got func(name string, 
 			for _, h := range t.book.due() {
 				t.book.expire(h)
 			}
-			got(t.name, stood{t.book.stand(t.name, ""), t.book.rules})
+			got(t.name, stood{t.book.stand(t.name, "").decision, t.book.rules})
 		}
 	}
 	return nil

@@ -134,8 +134,9 @@ func (v *versions) replay(
 		}
 	}
 	slices.Reverse(since)
-	since = since[max(0, slices.IndexFunc(since, func(p posted) bool { return full || p.used >= 0 })):]
-	if kept.approximate = !full && len(entries) == replayEntries && len(since) > 0; kept.approximate {
+	whole := full || len(entries) < replayEntries
+	since = since[max(0, slices.IndexFunc(since, func(p posted) bool { return whole || p.used >= 0 })):]
+	if kept.approximate = !whole && len(since) > 0; kept.approximate {
 		p := &since[0]
 		kept.level = level{
 			State:     p.limit.rule.Take(View{NowMicros: p.inForce.AtMicros}, p.used),

@@ -29,6 +29,7 @@ type facts struct {
 	timezone      string
 	billingAnchor int
 	calendarPast  string // JSON, "" for none
+	status        catalog.Status
 }
 
 // dated reports whether the rules change by themselves as time goes by.
@@ -46,6 +47,7 @@ func factsOf(a *ledger.Account) facts {
 		timezone:      a.Timezone,
 		billingAnchor: a.BillingAnchor,
 		calendarPast:  string(a.CalendarPast),
+		status:        catalog.Status(a.Status),
 
 		terms: catalog.Terms{
 			AtMicros: a.TermsAt.UnixMicro(), Plan: a.Plan, NextPlan: a.NextPlan,
@@ -124,6 +126,7 @@ func (r *runner) run(ctx context.Context, calls []*call, wait bool) map[string][
 		}
 		if err != nil {
 			r.engine.health.failed(&b.trial, err)
+			r.engine.reach.ended(err)
 			r.engine.config.Log.Log(ctx, r.engine.health.retryLevel(), "a batch failed and is tried again",
 				"error", err, "calls", len(calls))
 			r.engine.metrics.retries.Inc()
@@ -208,7 +211,12 @@ func (r *runner) connect(ctx context.Context) error {
 	}
 	session, err := open(ctx, r.engine.config.Database)
 	if err != nil {
+		r.engine.reach.ended(err)
 		return err
+	}
+	session.Heard = r.engine.reach.heard
+	if !r.engine.config.Pooler { // which takes a connection whether its server is there or not
+		r.engine.reach.heard()
 	}
 	r.session = session
 	return nil
@@ -335,6 +343,9 @@ func (r *runner) loadSets(ctx context.Context, q catalog.Querier, tenants []*ten
 		return err
 	}
 	maps.Copy(r.sets, loaded)
+	for id, set := range loaded {
+		r.engine.degraded.sets.Set(id, set)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"sort"
 	"time"
 
@@ -16,13 +17,13 @@ import (
 type Simulator struct {
 	snapshot *catalog.Snapshot
 	plan     *catalog.Plan
-	known    map[string]catalog.Tenant   // for their calendars
+	known    map[string]catalog.Tenant   // for their calendars and overrides
 	rules    map[calendar.Setting]*rules // compiled once for each calendar
 	ledgers  map[string]*memoryLedger    // by tenant
 }
 
 // NewSimulator returns a simulator in which every tenant has the plan, and no usage.
-// A tenant named in tenants keeps its time zone and billing anchor; the others have
+// A tenant named in tenants keeps its time zone, billing anchor and overrides; the others have
 // UTC and the first.
 func NewSimulator(snapshot *catalog.Snapshot, plan *catalog.Plan, tenants []catalog.Tenant) *Simulator {
 	s := &Simulator{
@@ -52,8 +53,13 @@ func (s *Simulator) Decide(atMicros int64, r *Request) (Decision, error) {
 	}
 	m.book.nowMicros = max(m.book.nowMicros, atMicros)
 	m.book.clockMicros = m.book.nowMicros
+	if err := s.chooseRules(m); err != nil {
+		return Decision{}, err
+	}
 	for _, c := range r.Charges {
-		m.read(c.Meter, r.Subject)
+		if err := m.read(c.Meter, r.Subject); err != nil {
+			return Decision{}, err
+		}
 	}
 	v, err := decide(m.book, r, uuid.Nil)
 	if err != nil {
@@ -90,9 +96,45 @@ func (s *Simulator) ledger(tenant string) (*memoryLedger, error) {
 		}
 		s.rules[key] = compilePlan(s.plan, cal)
 	}
-	m := &memoryLedger{book: newBook(s.rules[key], s.snapshot), series: make(map[meterKey]*series)}
+	m := &memoryLedger{book: newBook(s.rules[key], s.snapshot), series: make(map[meterKey]*series), setting: key}
+	if len(t.Overrides) > 0 {
+		m.override(s.plan, &catalog.OverrideSet{ID: int64(len(s.ledgers) + 1), Overrides: t.Overrides})
+	}
 	s.ledgers[tenant] = m
 	return m, nil
+}
+
+// override has the tenant's overrides stand beside the plan.
+func (m *memoryLedger) override(plan *catalog.Plan, set *catalog.OverrideSet) {
+	m.set = set
+	m.timeline = catalog.NewTimeline(
+		[]catalog.Terms{{AtMicros: math.MinInt64, Plan: plan.Name, OverrideSetID: set.ID}},
+		[]catalog.PlanVersion{{Plan: *plan}}, map[int64]*catalog.OverrideSet{set.ID: set},
+	)
+}
+
+// chooseRules has the book follow the overrides that are active now: levels go on, and
+// windows are read again.
+func (s *Simulator) chooseRules(m *memoryLedger) error {
+	if m.set == nil || m.book.rules.plan.OverrideSetID == m.set.ID && m.active == m.set.Active(m.book.nowMicros) {
+		return nil
+	}
+	cal, err := calendar.New(m.setting, nil, time.LoadLocation)
+	if err != nil {
+		return err
+	}
+	m.active = m.set.Active(m.book.nowMicros)
+	fresh := newBook(compilePlan(s.plan.Under(m.set, m.book.nowMicros), cal), s.snapshot)
+	fresh.nowMicros, fresh.clockMicros, fresh.totals, fresh.holds = m.book.nowMicros, m.book.clockMicros, m.book.totals, m.book.holds
+	for key, v := range m.book.levels {
+		for _, l := range fresh.rules.byMeter[key.limit.Meter] {
+			if l.Name == key.limit.Name {
+				fresh.levels[limitKey{limit: l, subject: key.subject}] = v
+			}
+		}
+	}
+	m.book = fresh
+	return nil
 }
 
 // A memoryLedger is one tenant's: the book that decisions read, and the entries that
@@ -100,10 +142,15 @@ func (s *Simulator) ledger(tenant string) (*memoryLedger, error) {
 type memoryLedger struct {
 	book   *book
 	series map[meterKey]*series // of those meters that windows count
+
+	setting  calendar.Setting
+	set      *catalog.OverrideSet // nil without overrides; timeline and active are theirs
+	active   uint16
+	timeline *catalog.Timeline
 }
 
 // read brings what a charge on the meter needs into the book.
-func (m *memoryLedger) read(meter, subject string) {
+func (m *memoryLedger) read(meter, subject string) (err error) {
 	oldest := map[*series]int64{} // edge by series
 	m.book.rules.needs(meter, subject, func(key meterKey) {
 		t := m.book.totals[key]
@@ -115,6 +162,9 @@ func (m *memoryLedger) read(meter, subject string) {
 		if key.limit.Algorithm.KeepsLevel() {
 			if m.book.levels[key] == nil {
 				m.book.levels[key] = &level{}
+			}
+			if m.set != nil && err == nil {
+				err = m.book.levels[key].carry(m.timeline, key.limit.Name, m.book.inForce())
 			}
 			return
 		}
@@ -131,6 +181,7 @@ func (m *memoryLedger) read(meter, subject string) {
 	for entries, edge := range oldest {
 		entries.forget(edge)
 	}
+	return err
 }
 
 func (m *memoryLedger) seriesOf(key meterKey) *series {

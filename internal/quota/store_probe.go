@@ -29,3 +29,8 @@ from quotad.catalog_version
 for key share skip locked`
 
 func queueProbe(b *pgx.Batch) { b.Queue(probeSQL) }
+
+// Reads nothing, no index, no lock: a server that is there answers it at once.
+const pingSQL = `select`
+
+func queuePing(b *pgx.Batch) { b.Queue(pingSQL) }

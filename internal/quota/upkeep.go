@@ -36,9 +36,12 @@ func (e *Engine) upkeep(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var probe trial
 		e.health.begin(&probe)
-		at, err := r.probe(ctx)
+		clock, err := r.probe(ctx)
+		if err == nil {
+			err = r.refresh(ctx, clock)
+		}
 		if err == nil && time.Since(partitionsAt) > partitionsEvery {
-			if err = r.ensurePartitions(ctx, at); err == nil {
+			if err = r.ensurePartitions(ctx, clock.At); err == nil {
 				err = r.purgeHolds(ctx)
 			}
 			if err == nil {
@@ -55,7 +58,7 @@ func (e *Engine) upkeep(ctx context.Context) error {
 		case err == nil:
 			e.health.committed(&probe)
 			backoff = backoffFirst
-			pause(ctx, checkEvery)
+			pause(ctx, e.config.upkeepEvery)
 		case ctx.Err() != nil:
 			e.health.end(&probe)
 		default:
@@ -69,30 +72,41 @@ func (e *Engine) upkeep(ctx context.Context) error {
 
 // probe does what a decision needs of the database, but for a tenant: it reads the
 // decision clock, locks a row, and commits.
-func (r *runner) probe(ctx context.Context) (time.Time, error) {
+func (r *runner) probe(ctx context.Context) (clock ledger.Clock, err error) {
 	if err := r.connect(ctx); err != nil {
-		return time.Time{}, err
+		return clock, err
 	}
-	var clock ledger.Clock
 	var waiting bool
 	var reads, writes pgx.Batch
 	ledger.QueueEdges(&reads, nil, nil, func(c ledger.Clock) { clock = c }, nil)
 	queueCommitsWait(&reads, &waiting)
 	if err := r.session.Send(ctx, &reads, r.engine.config.readTimeout); err != nil {
 		r.session.Close()
-		return time.Time{}, fmt.Errorf("probe the database: %w", err)
+		return clock, fmt.Errorf("probe the database: %w", err)
 	}
 	r.engine.clock.observe(clock.At, r.engine)
 	if waiting {
-		return time.Time{}, errCommitsWait
+		return clock, errCommitsWait
 	}
 	pg.Begin(&writes)
 	queueProbe(&writes)
 	if err := r.session.Commit(ctx, &writes, r.engine.config.readTimeout); err != nil {
 		r.session.Rollback(ctx, r.engine.config.readTimeout)
-		return time.Time{}, fmt.Errorf("probe the database: %w", err)
+		return clock, fmt.Errorf("probe the database: %w", err)
 	}
-	return clock.At, nil
+	return clock, nil
+}
+
+// refresh keeps the configuration that is in memory new, for when the database is away.
+func (r *runner) refresh(ctx context.Context, clock ledger.Clock) error {
+	if known := r.engine.snapshot.Load(); known != nil && known.Version == clock.CatalogVersion {
+		return nil
+	}
+	_, err := r.reload(ctx)
+	if err != nil {
+		r.session.Close()
+	}
+	return err
 }
 
 // clockWatch follows the database's clock by this process's monotonic one: to predict

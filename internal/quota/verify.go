@@ -149,7 +149,7 @@ func (x *replayed) spend(r *rules, e *ledger.Entry, held []int64) string {
 			key.subjectID = e.SubjectID
 		}
 		have := x.levels[key]
-		if e.LimitsUsed[i] == 0 && have.mayBeGone(x.timeline, l.Name, entryInForce(e)) {
+		if i < len(e.LimitsUsed) && e.LimitsUsed[i] == 0 && have.mayBeGone(x.timeline, l.Name, entryInForce(e)) {
 			have = level{}
 		}
 		if err := have.carry(x.timeline, l.Name, entryInForce(e)); err != nil {
@@ -319,6 +319,10 @@ func (k *keptRow) wrong() string {
 		return "says denied"
 	case d.RequestID != k.requestIDs[0]:
 		return "is another request's"
+	case d.Degraded: // it was given before there was an entry
+		if k.kinds[0] != ledger.KindAdjust || d.Receipt != nil || !k.charges(&d) {
+			return "does not say what was granted without the database"
+		}
 	case !d.DecidedAt.Equal(k.createdAt):
 		return "says another instant"
 	case d.Receipt == nil || d.Receipt.FirstSeq != k.firstSeq || d.Receipt.Seq != k.firstSeq+int64(last) ||

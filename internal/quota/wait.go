@@ -13,6 +13,7 @@ type wait struct {
 	asked    int64
 	result   int // index in Decision.Limits
 
+	reset      bool // it is not violated: this is until nothing of it is used
 	holdsFull  bool
 	freeMicros int64 // with holdsFull
 }
@@ -20,7 +21,7 @@ type wait struct {
 // crosses reports whether the ledger has to be asked where the window has room: a sliding
 // log that needs not be empty.
 func (w *wait) crosses() bool {
-	return !w.holdsFull && w.forecast.limit.Algorithm == catalog.SlidingLog && w.asked < w.forecast.limit.units
+	return !w.holdsFull && w.forecast.limit.Algorithm == catalog.SlidingLog && (w.reset || w.asked < w.forecast.limit.units)
 }
 
 // crossing is the question: behind which instant the window has to begin.
@@ -60,11 +61,8 @@ func (w *wait) freeAt(crossing func(w *wait) int64) (atMicros int64, ok bool) {
 
 // crossings calls need for each wait whose answer is in the ledger.
 func (v *verdict) crossings(need func(w *wait)) {
-	if !v.decision.Reason.passes() {
-		return
-	}
 	for i := range v.waits {
-		if v.waits[i].crosses() {
+		if (v.waits[i].reset || v.decision.Reason.passes()) && v.waits[i].crosses() {
 			need(&v.waits[i])
 		}
 	}
@@ -73,12 +71,16 @@ func (v *verdict) crossings(need func(w *wait)) {
 // settleWaits tells how long a denied request has to wait: the longest of its limits'
 // waits, from the real clock, or none if one of them never ends.
 func (v *verdict) settleWaits(b *book, crossing func(w *wait) int64) {
+	v.settleResets(b, crossing)
 	if !v.decision.Reason.passes() {
 		return
 	}
 	longest, ends := int64(0), true
 	for i := range v.waits {
 		w := &v.waits[i]
+		if w.reset {
+			continue
+		}
 		at, ok := w.freeAt(crossing)
 		if !ok {
 			ends = false
@@ -92,5 +94,15 @@ func (v *verdict) settleWaits(b *book, crossing func(w *wait) int64) {
 	}
 	if ends {
 		v.decision.RetryMS = &longest
+	}
+}
+
+// settleResets tells when nothing is left of limits of which units were given back.
+func (v *verdict) settleResets(b *book, crossing func(w *wait) int64) {
+	for i := range v.waits {
+		if w := &v.waits[i]; w.reset {
+			at, _ := w.freeAt(crossing)
+			v.decision.Limits[w.result].ResetMS = ceilMillis(at - b.clockMicros)
+		}
 	}
 }

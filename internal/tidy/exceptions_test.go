@@ -67,6 +67,14 @@ var exceptions = []exception{
 		"how old a remembered denial is: it is given again for a second, and can only deny",
 	},
 	{
+		"no-clock", "internal/quota/reach.go", "",
+		"how long the database is away, for the log",
+	},
+	{
+		"no-clock", "internal/quota/degraded.go", "",
+		"while the database is away there is no other clock: the database's, carried on by the monotonic one, is what local limits count by",
+	},
+	{
 		"no-float", "internal/quota/metrics.go", "",
 		"a metric's values and buckets are floats; none is read back",
 	},
