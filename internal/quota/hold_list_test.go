@@ -75,7 +75,7 @@ func TestAPageOfEndedHoldsLooksAtABoundedNumber(t *testing.T) {
 	w := newWorld(t, callsConfig)
 	tenantID := w.fillHoldLists(t, 2*endedHoldsLooked)
 	w.db.SetClock(t, time.Date(2026, 3, 19, 0, 0, 0, 0, time.UTC))
-	w.db.Exec(t, `update quotad.hold set state = 'expired', resolution_hash = null, answer = null, charged = '{0}'
+	w.db.Exec(t, `update quotad.hold set state = 'expired', resolution_hash = null, answer = null, charged = '{0}', expired_seq = 1
 		where tenant_id = $1 and hold_id in (select hold_id from quotad.hold where tenant_id = $1 and state = 'released' order by hold_id limit 3)`, tenantID)
 	reader := NewReader(w.db.Service(t), w.catalog)
 	q := HoldQuery{Tenant: "many-1000", State: HoldExpired, Limit: 2}
