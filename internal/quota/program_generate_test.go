@@ -68,7 +68,7 @@ func pick[T any](random *rand.Rand, choices ...T) T { return choices[random.IntN
 
 func newLimit(random *rand.Rand, name string, meters []string) *limit {
 	l := &limit{
-		name: name, meter: pick(random, meters...), algorithm: pick(random, catalog.Algorithms()...),
+		name: name, meter: pick(random, meters...), algorithm: pick(random, append(catalog.Algorithms(), catalog.SlidingLog, catalog.SlidingLog)...), // which has the most ways to wait
 		size: pick[int64](random, 0, 1, 2, 3, 5, 5, 8, 8, 10, 10, 15, 20), bySubject: random.IntN(4) == 0,
 		mode: pick(random, catalog.ModeEnforce, catalog.ModeEnforce, catalog.ModeEnforce, catalog.ModeEnforce,
 			catalog.ModeEnforce, catalog.ModeEnforce, catalog.ModeShadow, catalog.ModeShadow, catalog.ModeOff),

@@ -24,7 +24,8 @@ var steps = []struct {
 	{8, func(r *run, random *rand.Rand) error { return r.ask(random, r.settle(random)) }},
 	{3, func(r *run, random *rand.Rand) error { return r.ask(random, r.release(random)) }},
 	{4, func(r *run, random *rand.Rand) error { return r.ask(random, r.extend(random)) }},
-	{6, func(r *run, random *rand.Rand) error { return r.ask(random, r.reversal(random)) }},
+	{9, func(r *run, random *rand.Rand) error { return r.ask(random, r.reversal(random)) }},
+	{12, (*run).tempt},
 	{6, (*run).repeat},
 	{4, (*run).changePlan},
 	{1, (*run).changeStatus},
@@ -93,6 +94,26 @@ func (r *run) spend(random *rand.Rand, q *quota.Request) {
 			return r.temptingCost(random, tn, meter, q.Subject)
 		}))
 	}
+}
+
+// tempt asks, dry, for a little more than a limit has room for, so that it says how long to
+// wait for just that.
+func (r *run) tempt(random *rand.Rand) error {
+	tn, subject := r.tenant(random), pick(random, "ann", "bob")
+	var tight []*limit
+	for _, l := range r.model.plan {
+		if l.mode == catalog.ModeEnforce && l.size > 0 && tn.stand(l, subject, r.model.now(tn)).used.Sign() > 0 {
+			tight = append(tight, l)
+		}
+	}
+	if len(tight) == 0 {
+		return nil
+	}
+	l := pick(random, tight...)
+	room := tn.say(l, subject, r.model.now(tn)).Remaining
+	return r.ask(random, quota.Request{Tenant: tn.name, Subject: subject, DryRun: true, Charges: []quota.Charge{
+		{Meter: l.meter, Cost: min(l.size, room+1+random.Int64N(l.size))},
+	}})
 }
 
 // charge asks for a cost, by pools where the meter has them, now and then.
@@ -182,6 +203,9 @@ func (r *run) reversal(random *rand.Rand) quota.Request {
 	q.Key = uuid.NewString()
 	tn := r.model.tenants[q.Tenant]
 	q.Seq = 1 + random.Int64N(int64(len(tn.facts))+1)
+	if random.IntN(2) == 0 {
+		q.Seq = max(1, int64(len(tn.facts))-random.Int64N(3))
+	}
 	for range 3 { // mostly of what used something
 		if i := q.Seq - 1; i < int64(len(tn.facts)) && tn.facts[i].units <= 0 {
 			q.Seq = 1 + random.Int64N(int64(len(tn.facts)))
