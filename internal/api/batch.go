@@ -21,10 +21,14 @@ type batchItem struct {
 	err     error
 }
 
-// consumeBatch is POST /v1/consume/batch: requests that are answered in their order,
-// each as if it had been sent alone. They are no unit: what is wrong with one, or
-// denied, is in its own result.
-func (h *Handler) consumeBatch(c *call) error {
+// batch is POST …/batch of an operation: requests that are answered in their order, each
+// as if it had been sent alone. They are no unit: what is wrong with one, or denied, is in
+// its own result.
+func (h *Handler) batch(f form) func(c *call) error {
+	return func(c *call) error { return h.decideBatch(c, f) }
+}
+
+func (h *Handler) decideBatch(c *call, f form) error {
 	if _, err := c.query(); err != nil {
 		return err
 	}
@@ -35,7 +39,7 @@ func (h *Handler) consumeBatch(c *call) error {
 		return err
 	}
 	c.in.resetBatch()
-	items := decodeBatch(&c.in)
+	items := decodeBatch(&c.in, f)
 	if len(c.in.faults) > 0 {
 		return c.in.problem()
 	}
@@ -114,10 +118,10 @@ func (b *bodyReader) resetBatch() {
 	b.reset(jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true))
 }
 
-// decodeBatch reads the body of POST /v1/consume/batch: {items: [{…, idempotency_key?}]}.
+// decodeBatch reads the body of a batch: {items: [{…, idempotency_key?}]}.
 // Faults of the batch are left in b; those of an item are the item's, with its fields
 // named as if it stood alone.
-func decodeBatch(b *bodyReader) []batchItem {
+func decodeBatch(b *bodyReader, f form) []batchItem {
 	var items []batchItem
 	given := false
 	if !b.object("") {
@@ -132,7 +136,7 @@ func decodeBatch(b *bodyReader) []batchItem {
 		default:
 			given = true
 			if b.array("items") {
-				items = decodeItems(b)
+				items = decodeItems(b, f)
 			}
 		}
 	}
@@ -149,7 +153,7 @@ func decodeBatch(b *bodyReader) []batchItem {
 
 // decodeItems reads the items of a batch. The reader of items has no text of its own: it
 // walks the bytes of the batch.
-func decodeItems(b *bodyReader) []batchItem {
+func decodeItems(b *bodyReader, f form) []batchItem {
 	var items []batchItem
 	item := bodyReader{clients: b.clients}
 	for b.more() {
@@ -165,7 +169,7 @@ func decodeItems(b *bodyReader) []batchItem {
 		}
 		item.text = *bytes.NewBuffer(text)
 		item.reset()
-		request := decodeRequest(&item, true)
+		request := decodeRequest(&item, f, true)
 		items = append(items, batchItem{request: request, err: item.check(request)})
 	}
 	return slices.Clip(items)

@@ -40,7 +40,7 @@ func BenchmarkConsumeWithoutEngine(b *testing.B) {
 	h := &Handler{metrics: metrics}
 	h.calls.New = func() any { return new(call) }
 	h.router = h.newRouter([]Route{{Method: http.MethodPost, Pattern: "/v1/consume", handle: func(c *call) error {
-		r, err := c.consumeRequest()
+		r, err := c.decisionRequest(consumeForm)
 		if err != nil || !c.key.MayActFor(r.Tenant) {
 			return err
 		}
@@ -116,7 +116,7 @@ func BenchmarkDecodeBatch(b *testing.B) {
 		reader.text.Reset()
 		reader.text.WriteString(body)
 		reader.resetBatch()
-		if items := decodeBatch(&reader); len(items) != batchItemsMax || len(reader.faults) > 0 {
+		if items := decodeBatch(&reader, consumeForm); len(items) != batchItemsMax || len(reader.faults) > 0 {
 			b.Fatal(len(items), reader.faults)
 		}
 	}

@@ -149,8 +149,11 @@ func (b *bodyReader) bool(field string) bool {
 
 // units reads an amount. Only digits are one: 1.0 and 1e3 are whole to a
 // mathematician and a rounding accident to everyone's JSON library.
-func (b *bodyReader) units(field string) int64 {
-	if !b.is('0', field, wholeNumberRule) {
+func (b *bodyReader) units(field string) int64 { return b.whole(field, wholeNumberRule) }
+
+// whole reads a whole number that is none of units, or has a rule of its own.
+func (b *bodyReader) whole(field, rule string) int64 {
+	if !b.is('0', field, rule) {
 		return 0
 	}
 	digits, err := b.dec.ReadValue()
@@ -158,11 +161,11 @@ func (b *bodyReader) units(field string) int64 {
 		b.fail(err)
 		return 0
 	}
-	units, ok := parseUnits(digits)
+	n, ok := parseUnits(digits)
 	if !ok {
-		b.fault(b.field(field), wholeNumberRule)
+		b.fault(b.field(field), rule)
 	}
-	return units
+	return n
 }
 
 // parseUnits reads up to 15 digits and nothing else. Leading zeros are no JSON, and in a

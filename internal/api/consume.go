@@ -7,18 +7,24 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/quotad/quotad/internal/quota"
 )
 
-// consume is POST /v1/consume: check and spend in one step. It is the path that
-// everything else exists for, so it reads the body once, writes one, and touches no
-// map or formatter it does not need.
-func (h *Handler) consume(c *call) error {
-	deniedStatus, err := c.deniedStatus()
+// decide is every operation that changes what a tenant has used. Consume is the path that
+// everything else exists for, so it reads the body once, writes one, and touches no map or
+// formatter that it does not need.
+func (h *Handler) decide(f form) func(c *call) error {
+	return func(c *call) error { return h.decideOne(c, f) }
+}
+
+func (h *Handler) decideOne(c *call, f form) error {
+	deniedStatus, err := c.deniedStatus(f)
 	if err != nil {
 		return err
 	}
-	r, err := c.consumeRequest()
+	r, err := c.decisionRequest(f)
 	if err != nil {
 		return err
 	}
@@ -35,9 +41,13 @@ func (h *Handler) consume(c *call) error {
 
 // deniedStatus is the status a denial gets: 429, or 200 if the caller asked for that
 // with ?deny_status=200.
-func (c *call) deniedStatus() (int, error) {
+func (c *call) deniedStatus(f form) (int, error) {
 	if c.r.URL.RawQuery == "" {
 		return http.StatusTooManyRequests, nil
+	}
+	if !f.denies {
+		_, err := c.query()
+		return http.StatusTooManyRequests, err
 	}
 	query, err := c.query("deny_status")
 	if err != nil {
@@ -52,18 +62,24 @@ func (c *call) deniedStatus() (int, error) {
 	return 0, invalid("deny_status", "must be 200 or 429")
 }
 
-// consumeRequest reads and checks the whole request.
-func (c *call) consumeRequest() (quota.Request, error) {
+// decisionRequest reads and checks the whole request.
+func (c *call) decisionRequest(f form) (quota.Request, error) {
 	key, err := idempotencyKey(c.r.Header)
 	if err != nil {
 		return quota.Request{}, err
+	}
+	var hold uuid.UUID
+	if f.hold {
+		if hold, err = c.holdParam(); err != nil {
+			return quota.Request{}, err
+		}
 	}
 	if err := c.readBody(consumeBytesMax); err != nil {
 		return quota.Request{}, err
 	}
 	c.in.reset()
-	r := decodeConsume(&c.in)
-	r.Key = key
+	r := decodeBody(&c.in, f)
+	r.Key, r.Hold = key, hold
 	return r, c.in.check(r)
 }
 

@@ -15,7 +15,7 @@ func decode(body string) (quota.Request, []quota.Fault) {
 	var b bodyReader
 	b.text.WriteString(body)
 	b.reset()
-	r := decodeConsume(&b)
+	r := decodeBody(&b, consumeForm)
 	return r, b.faults
 }
 
@@ -163,7 +163,7 @@ func TestConsumeBodyFaultsDoNotFollowFromOthers(t *testing.T) {
 		var b bodyReader
 		b.text.WriteString(body)
 		b.reset()
-		r := decodeConsume(&b)
+		r := decodeBody(&b, consumeForm)
 		if diff := cmp.Diff(want, faultsIn(b.check(r))); diff != "" {
 			t.Errorf("faults of %s, want-, got+:\n%s", body, diff)
 		}
@@ -205,7 +205,7 @@ func BenchmarkDecodeConsume(b *testing.B) {
 		reader.text.Reset()
 		reader.text.WriteString(body)
 		reader.reset()
-		r := decodeConsume(&reader)
+		r := decodeBody(&reader, consumeForm)
 		if err := r.Validate(); err != nil || len(reader.faults) > 0 {
 			b.Fatal(err, reader.faults)
 		}

@@ -12,14 +12,15 @@ import (
 	"github.com/quotad/quotad/internal/ledger"
 )
 
-// csvColumns are the fields of an entry, named and ordered as in JSON.
+// csvColumns are the fields of an entry, named as in JSON. New ones are added at the end:
+// sheets and scripts count columns.
 const csvColumns = "tenant,seq,at,effective_at,kind,meter,subject,units,held,total,subject_total," +
-	"request_id,batch_id,ref_seq,plan,plan_version,limits_used,dims,hash\r\n"
+	"request_id,batch_id,ref_seq,plan,plan_version,limits_used,dims,hash,limits_held,override_set_id\r\n"
 
 func appendCSVHeader(b []byte) []byte { return append(b, csvColumns...) }
 
 // appendCSVEntry appends an entry as a row of RFC 4180. Amounts are plain integers,
-// instants RFC 3339, limits_used and dims JSON; what an entry does not have is empty.
+// instants RFC 3339, limits_used, limits_held and dims JSON; what an entry does not have is empty.
 func appendCSVEntry(b []byte, e *ledger.Entry) ([]byte, error) {
 	var dims []byte
 	if len(e.Dims) > 0 {
@@ -53,7 +54,14 @@ func appendCSVEntry(b []byte, e *ledger.Entry) ([]byte, error) {
 	b = append(strconv.AppendInt(b, int64(e.PlanVersion), 10), ',')
 	b = append(appendCSVField(b, string(appendIntegers(nil, e.LimitsUsed))), ',')
 	b = append(appendCSVField(b, string(dims)), ',')
-	b = hex.AppendEncode(b, e.Hash[:])
+	b = append(hex.AppendEncode(b, e.Hash[:]), ',')
+	if e.LimitsHeld != nil {
+		b = appendCSVField(b, string(appendIntegers(nil, e.LimitsHeld)))
+	}
+	b = append(b, ',')
+	if e.OverrideSetID != 0 {
+		b = strconv.AppendInt(b, e.OverrideSetID, 10)
+	}
 	return append(b, "\r\n"...), nil
 }
 

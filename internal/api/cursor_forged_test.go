@@ -20,6 +20,7 @@ var pagedPaths = map[string]string{
 	"GET /v1/tenants/{tenant}/entries":        "/v1/tenants/users/entries?limit=1",
 	"GET /v1/tenants/{tenant}/denials":        "/v1/tenants/users/denials?limit=1",
 	"GET /v1/tenants/{tenant}/denials/counts": "/v1/tenants/users/denials/counts?limit=1&limit_name=*",
+	"GET /v1/holds":                           "/v1/holds?limit=1&tenant=users",
 	"GET /v1/meters":                          "/v1/meters?limit=1",
 	"GET /v1/plans":                           "/v1/plans?limit=1",
 	"GET /v1/plans/{plan}/versions":           "/v1/plans/pro/versions?limit=1",
@@ -81,6 +82,7 @@ func (s *service) fillLists() {
 		body := `{"tenant":"users","meter":"api.calls","subject":"` + subject + `","cost":`
 		s.consume(body+`1}`).want(s.t, 200)
 		s.consume(body+`2}`).want(s.t, 429)
+		s.holds("", body+`0}`).want(s.t, 200)
 	}
 	s.token(catalog.KeyRead, "")
 	s.admin("PUT", "/v1/plans/pro", `{"limits":[]}`).want(s.t, 200)

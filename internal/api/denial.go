@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -60,6 +62,9 @@ func denialDetail(d *quota.Decision) string {
 		return fmt.Sprintf("Tenant %q is suspended or closed and may use nothing.", d.Tenant)
 	case d.Reason == quota.ReasonMeterNotInPlan:
 		return "The tenant's plan has no limit on " + meterNotInPlan(d) + ", so nothing of it may be used."
+	case d.Reason == quota.ReasonTooManyHolds:
+		return fmt.Sprintf("The tenant has %d open holds, which is as many as it may have: settle or release some.", quota.HoldsOpenMax) +
+			tryAgain(d)
 	case d.Degraded:
 		return "The database is away, and this instance's share of the limit is used up."
 	case l == nil:
@@ -70,13 +75,32 @@ func denialDetail(d *quota.Decision) string {
 		return fmt.Sprintf("Limit %q on %s is %d, so a request for %d can never fit.",
 			l.Name, l.Meter, l.Limit, asked(d, l.Meter))
 	}
-	detail := fmt.Sprintf("Limit %q on %s is %d: %s, and this request asks for %d more.",
-		l.Name, l.Meter, l.Limit, usedText(l), asked(d, l.Meter))
-	if d.RetryMS != nil {
-		wait := time.Duration(retryAfterSeconds(*d.RetryMS)) * time.Second
-		detail += " Try again in " + wait.String() + "."
+	what := "request"
+	switch {
+	case l.Algorithm == catalog.Concurrency: // counts holds, whatever they are of
+		return fmt.Sprintf("Limit %q on %s is %d: %s.", l.Name, l.Meter, l.Limit, openText(l.Used)) + tryAgain(d)
+	case d.Kind == ledger.KindHold:
+		what = "hold"
 	}
-	return detail
+	return fmt.Sprintf("Limit %q on %s is %d: %s, and this %s asks for %d more.",
+		l.Name, l.Meter, l.Limit, usedText(l), what, asked(d, l.Meter)) + tryAgain(d)
+}
+
+// tryAgain is the sentence that says when to, if waiting helps.
+func tryAgain(d *quota.Decision) string {
+	if d.RetryMS == nil {
+		return ""
+	}
+	wait := time.Duration(retryAfterSeconds(*d.RetryMS)) * time.Second
+	return " Try again in " + wait.String() + "."
+}
+
+// openText reads "50 holds are open".
+func openText(holds int64) string {
+	if holds == 1 {
+		return "1 hold is open"
+	}
+	return strconv.FormatInt(holds, 10) + " holds are open"
 }
 
 // worst returns the violated limit that takes longest to pass; nil if none is violated.

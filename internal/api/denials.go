@@ -38,7 +38,7 @@ type denialsPage struct {
 // reasons are what a list of denials may be filtered by.
 var reasons = []string{
 	string(quota.ReasonTenantSuspended), string(quota.ReasonMeterNotInPlan), string(quota.ReasonBlocked),
-	string(quota.ReasonCostExceedsLimit), string(quota.ReasonQuotaExceeded),
+	string(quota.ReasonCostExceedsLimit), string(quota.ReasonQuotaExceeded), string(quota.ReasonTooManyHolds),
 }
 
 // denials is GET /v1/tenants/{tenant}/denials: the last ones, the newest first.

@@ -118,6 +118,9 @@ func appendLimit(b []byte, l *quota.LimitResult) []byte {
 	if !l.NeverResets {
 		b = appendNumber(b, `,"reset_after_ms":`, l.ResetMS)
 	}
+	if !l.ResetAt.IsZero() {
+		b = appendInstant(append(b, `,"reset_at":`...), l.ResetAt)
+	}
 	b = appendOptional(b, `,"delay_ms":`, l.DelayMS)
 	if o := l.Override; o != nil {
 		b = appendInstant(append(b, `,"override":{"until":`...), o.Until)

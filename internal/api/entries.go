@@ -34,7 +34,9 @@ type entryBody struct {
 	RefSeq       int64             `json:"ref_seq,omitempty"`
 	Plan         string            `json:"plan"`
 	PlanVersion  int32             `json:"plan_version"`
+	OverrideSet  int64             `json:"override_set_id,omitempty"`
 	LimitsUsed   []int64           `json:"limits_used"`
+	LimitsHeld   []int64           `json:"limits_held,omitempty"`
 	Dims         map[string]string `json:"dims,omitempty"`
 	Hash         quota.Hash        `json:"hash"`
 }
@@ -44,7 +46,7 @@ func newEntryBody(e *ledger.Entry) entryBody {
 		Tenant: e.Tenant, Seq: e.Seq, At: e.At.UTC(), EffectiveAt: e.EffectiveAt.UTC(), Kind: e.Kind,
 		Meter: e.Meter, Subject: e.Subject, Units: e.Units, Held: e.Held, Total: e.Total,
 		RequestID: e.RequestID, BatchID: e.BatchID, RefSeq: e.RefSeq, Plan: e.Plan,
-		PlanVersion: e.PlanVersion, LimitsUsed: e.LimitsUsed, Dims: e.Dims, Hash: e.Hash,
+		PlanVersion: e.PlanVersion, OverrideSet: e.OverrideSetID, LimitsUsed: e.LimitsUsed, LimitsHeld: e.LimitsHeld, Dims: e.Dims, Hash: e.Hash,
 	}
 	if body.LimitsUsed == nil {
 		body.LimitsUsed = []int64{}

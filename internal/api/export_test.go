@@ -86,7 +86,7 @@ func csvEntries(t *testing.T, text string) (entries []map[string]any) {
 					t.Errorf("%s %q: a spreadsheet would run it", name, cell)
 				}
 				e[name] = strings.TrimPrefix(cell, "'")
-			case "limits_used", "dims":
+			case "limits_used", "limits_held", "dims":
 				if cell == "" {
 					continue
 				}
@@ -97,7 +97,7 @@ func csvEntries(t *testing.T, text string) (entries []map[string]any) {
 					t.Fatalf("%s %s: %v", name, cell, err)
 				}
 				e[name] = value
-			case "seq", "units", "held", "total", "subject_total", "ref_seq", "plan_version":
+			case "seq", "units", "held", "total", "subject_total", "ref_seq", "plan_version", "override_set_id":
 				e[name] = json.Number(cell)
 			default:
 				e[name] = cell
@@ -139,10 +139,12 @@ func TestAnExportIsTheWholeList(t *testing.T) {
 		s.consume(string(body)).want(t, 200)
 	}
 	s.fillLedger("huge", 2*ledger.EntriesMax)
+	held := s.holds("", `{"tenant":"huge","meter":"api.calls","cost":7}`).want(t, 200).decision(t).Hold.ID.String()
 	s.consume(`{"tenant":"huge","meter":"api.calls"}`).want(t, 200)
+	s.holds(held+"/settle", `{"tenant":"huge","cost":3}`).want(t, 200)
 	for _, query := range []string{
 		"order=asc", "order=desc", "meter=api.calls&kind=consume&order=desc", "subject=" + url.QueryEscape("=1+1"),
-		"kind=hold", "plan=huge&from=2026-01-31T12:00:00Z&to=2026-01-31T12:00:01.5Z",
+		"kind=hold", "kind=settle", "plan=huge&from=2026-01-31T12:00:00Z&to=2026-01-31T12:00:01.5Z",
 	} {
 		path := "/v1/tenants/huge/entries?" + query
 		want := s.jsonEntries(path + "&limit=1000")
@@ -168,18 +170,19 @@ func TestRowsOfCSV(t *testing.T) {
 	at := time.Date(2026, 1, 31, 12, 0, 0, 120_000_000, time.UTC)
 	e := ledger.Entry{
 		Tenant: "-acme", Seq: 7, At: at, EffectiveAt: at, Kind: "reverse", Meter: "api.calls", Subject: `"a"`, Units: -5, Total: 90,
-		SubjectTotal: 3, RefSeq: 6, Plan: "pro", PlanVersion: 2, LimitsUsed: []int64{1, 20}, Dims: map[string]string{"b": "<,>", "a": "1"},
+		SubjectTotal: 3, RefSeq: 6, Plan: "pro", PlanVersion: 2, OverrideSetID: 3, LimitsUsed: []int64{1, 20}, LimitsHeld: []int64{0, 4},
+		Dims:          map[string]string{"b": "<,>", "a": "1"},
 		SubjectDigest: []byte{1},
 	}
 	const zeros = "00000000-0000-0000-0000-000000000000"
 	want := `'-acme,7,2026-01-31T12:00:00.12Z,2026-01-31T12:00:00.12Z,reverse,api.calls,"""a""",-5,0,90,3,` +
-		zeros + "," + zeros + `,6,pro,2,"[1,20]","{""a"":""1"",""b"":""<,>""}",` + strings.Repeat("0", 64) + "\r\n"
+		zeros + "," + zeros + `,6,pro,2,"[1,20]","{""a"":""1"",""b"":""<,>""}",` + strings.Repeat("0", 64) + `,"[0,4]",3` + "\r\n"
 	if got, err := appendCSVEntry(nil, &e); err != nil || string(got) != want {
 		t.Errorf("row = %s, %v, want %s", got, err, want)
 	}
 	e = ledger.Entry{Tenant: "acme", Seq: 1, At: at, EffectiveAt: at, Kind: "consume", Meter: "m", Plan: "p", PlanVersion: 1}
 	want = `acme,1,2026-01-31T12:00:00.12Z,2026-01-31T12:00:00.12Z,consume,m,,0,0,0,,` +
-		zeros + "," + zeros + `,,p,1,[],,` + strings.Repeat("0", 64) + "\r\n"
+		zeros + "," + zeros + `,,p,1,[],,` + strings.Repeat("0", 64) + ",,\r\n"
 	if got, err := appendCSVEntry(nil, &e); err != nil || string(got) != want {
 		t.Errorf("row = %s, %v, want %s", got, err, want)
 	}

@@ -112,13 +112,13 @@ func FuzzBatchItem(f *testing.F) {
 		b.text.Write(item)
 		b.text.WriteString(`,` + good + `]}`)
 		b.resetBatch()
-		items := decodeBatch(&b)
+		items := decodeBatch(&b, consumeForm)
 		if len(items) != 3 || len(b.faults) > 0 || items[0].err != nil || items[2].err != nil {
 			t.Fatalf("batch with %q = %+v, faults %v; want a good item on either side", item, items, b.faults)
 		}
 		alone.text.Write(item)
 		alone.reset()
-		request := decodeRequest(&alone, true)
+		request := decodeRequest(&alone, consumeForm, true)
 		if diff := cmp.Diff(faultsIn(alone.check(request)), faultsIn(items[1].err)); diff != "" {
 			t.Fatalf("faults of %q, alone-, in a batch+:\n%s", item, diff)
 		}

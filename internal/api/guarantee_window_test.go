@@ -11,19 +11,13 @@ import (
 	"github.com/quotad/quotad/internal/catalog"
 )
 
-// An entry is what the ledger says was used and when.
-type used struct {
-	At    time.Time `json:"at"`
-	Units int64     `json:"units"`
-}
-
-// ledgerOf reads all that a tenant used, the oldest first.
-func (s *service) ledgerOf(tenant string) (entries []used) {
+// ledgerOf reads all entries of a tenant, the oldest first.
+func (s *service) ledgerOf(tenant string) (entries []entryBody) {
 	s.t.Helper()
 	path := "/v1/tenants/" + tenant + "/entries?limit=1000"
 	for cursor := ""; ; {
 		page := read[struct {
-			Entries    []used
+			Entries    []entryBody
 			NextCursor string `json:"next_cursor"`
 		}](s.t, s.read(catalog.KeyAudit, path+cursor))
 		entries = append(entries, page.Entries...)
@@ -35,7 +29,7 @@ func (s *service) ledgerOf(tenant string) (entries []used) {
 }
 
 // trailing is the most that was used in any window (t - length, t].
-func trailing(entries []used, length time.Duration) (most int64) {
+func trailing(entries []entryBody, length time.Duration) (most int64) {
 	for i := range entries {
 		sum := int64(0)
 		for j := i; j >= 0 && entries[j].At.After(entries[i].At.Add(-length)); j-- {

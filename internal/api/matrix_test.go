@@ -12,20 +12,34 @@ import (
 
 // matrixBodies are valid bodies of the routes that take one; {tenant} is replaced.
 var matrixBodies = map[string]string{
-	"POST /v1/consume":         `{"tenant":"{tenant}","meter":"api.calls","dry_run":true}`,
-	"POST /v1/consume/batch":   `{"items":[{"tenant":"{tenant}","meter":"api.calls","dry_run":true}]}`,
-	"PUT /v1/meters/{meter}":   `{"unit":"call"}`,
-	"PUT /v1/plans/{plan}":     `{"limits":[{"name":"l","meter":"api.calls","algorithm":"sliding_log","limit":1,"window":"1h"}]}`,
-	"PUT /v1/tenants/{tenant}": `{"plan":"huge"}`,
-	"PUT /v1/settings":         `{"default_plan_rate":0}`,
-	"POST /v1/keys":            `{"scopes":["read"]}`,
+	"POST /v1/consume":              `{"tenant":"{tenant}","meter":"api.calls","dry_run":true}`,
+	"POST /v1/consume/batch":        `{"items":[{"tenant":"{tenant}","meter":"api.calls","dry_run":true}]}`,
+	"POST /v1/holds":                `{"tenant":"{tenant}","meter":"api.calls","dry_run":true}`,
+	"POST /v1/holds/batch":          `{"items":[{"tenant":"{tenant}","meter":"api.calls","dry_run":true}]}`,
+	"POST /v1/holds/{hold}/settle":  `{"tenant":"{tenant}","cost":0,"dry_run":true}`,
+	"POST /v1/holds/{hold}/release": `{"tenant":"{tenant}","dry_run":true}`,
+	"POST /v1/holds/{hold}/extend":  `{"tenant":"{tenant}","dry_run":true}`,
+	"POST /v1/reversals":            `{"tenant":"{tenant}","seq":1,"dry_run":true}`,
+	"PUT /v1/meters/{meter}":        `{"unit":"call"}`,
+	"PUT /v1/plans/{plan}":          `{"limits":[{"name":"l","meter":"api.calls","algorithm":"sliding_log","limit":1,"window":"1h"}]}`,
+	"PUT /v1/tenants/{tenant}":      `{"plan":"huge"}`,
+	"PUT /v1/settings":              `{"default_plan_rate":0}`,
+	"POST /v1/keys":                 `{"scopes":["read"]}`,
 }
 
 // matrixQueries are what a route's query must have.
 var matrixQueries = map[string]string{
-	"/v1/tenants/{tenant}/explain": "?seq=1",
-	"/v1/tenants/{tenant}/usage":   "?meter=api.calls",
+	"GET /v1/tenants/{tenant}/explain": "?seq=1",
+	"GET /v1/tenants/{tenant}/usage":   "?meter=api.calls",
+	"GET /v1/holds":                    "?tenant={tenant}",
+	"GET /v1/holds/{hold}":             "?tenant={tenant}",
 }
+
+// matrixHeaders are what a route's request must have.
+var matrixHeaders = map[string]map[string]string{"/v1/reversals": {idempotencyKeyHeader: "matrix"}}
+
+// noHold is the id of no hold.
+const noHold = "019c143a-1c00-7000-8000-000000000000"
 
 // matrixPlans are plans that a tenant alone has, of those that the matrix is tried with.
 var matrixPlans = map[string]string{"huge": "huge", "globex": "pro", "nobody": "nothing"}
@@ -121,7 +135,7 @@ func (s *service) checkKeys(rt Route, tenant, revoked string) {
 
 // namesTenant reports whether a request of the route is about one tenant.
 func (rt Route) namesTenant() bool {
-	return rt.Tenancy == TenancyPath || rt.Tenancy == TenancyBody || rt.Tenancy == TenancyItems
+	return rt.Tenancy == TenancyPath || rt.Tenancy == TenancyBody || rt.Tenancy == TenancyItems || rt.Tenancy == TenancyQuery
 }
 
 // wantDone checks that a request with a good key was carried out.
@@ -146,7 +160,7 @@ func (s *service) matrixRequest(rt Route, tenant, token string) request {
 	if rt.Method == http.MethodPut && tenant == "nobody" {
 		tenant = "newcomer" // nobody stays unknown
 	}
-	path := rt.Pattern + matrixQueries[rt.Pattern]
+	path := rt.Pattern + matrixQueries[rt.Method+" "+rt.Pattern]
 	if plan, own := matrixPlans[tenant]; own && rt.Tenancy == TenancyPlan {
 		path = strings.ReplaceAll(path, "{plan}", plan)
 	}
@@ -155,8 +169,22 @@ func (s *service) matrixRequest(rt Route, tenant, token string) request {
 		key, _ := s.newKey(catalog.KeySpec{Scopes: []catalog.KeyScope{catalog.KeyRead}})
 		path = strings.ReplaceAll(path, "{key}", key.ID)
 	}
+	if strings.Contains(path, "{hold}") {
+		path = strings.ReplaceAll(path, "{hold}", s.matrixHold(tenant))
+	}
 	body := strings.ReplaceAll(matrixBodies[rt.Method+" "+rt.Pattern], "{tenant}", tenant)
-	return request{method: rt.Method, path: path, body: body, token: token}
+	return request{method: rt.Method, path: path, body: body, token: token, header: matrixHeaders[rt.Pattern]}
+}
+
+// matrixHold is an open hold of a tenant; of one that is unknown, a hold that never was.
+func (s *service) matrixHold(tenant string) string {
+	s.t.Helper()
+	if tenant == "nobody" {
+		return noHold
+	}
+	body := `{"tenant":"` + tenant + `","meter":"api.calls","cost":0}`
+	a := s.do(request{method: http.MethodPost, path: "/v1/holds", body: body, token: s.token(catalog.KeyDecide, "")})
+	return a.want(s.t, http.StatusOK).decision(s.t).Hold.ID.String()
 }
 
 // A key that is bound to a tenant goes on to see the plans that its tenant once had, page by

@@ -17,6 +17,7 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -301,6 +302,8 @@ var enums = map[reflect.Type][]any{
 	reflect.TypeFor[catalog.Status]():    wordsOf(catalog.StatusActive, catalog.StatusSuspended, catalog.StatusClosed),
 	reflect.TypeFor[catalog.KeyScope]():  wordsOf(catalog.KeyScopes()...),
 	reflect.TypeFor[quota.Reason]():      wordsOf(reasons...),
+	reflect.TypeFor[quota.HoldState]():   wordsOf(holdStates...),
+	reflect.TypeFor[ledger.Kind]():       wordsOf(entryKinds...),
 	reflect.TypeFor[code]():              wordsOf(slices.Sorted(maps.Keys(problemKinds))...),
 }
 

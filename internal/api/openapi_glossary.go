@@ -14,6 +14,24 @@ const consumeText = "Decides and, if it is allowed, charges, in one commit. Give
 const batchText = "Up to 1,000 requests, each decided as if it had been sent alone, those of one tenant in their order; they are no unit. " +
 	"Each result has the status and the body that the request alone would have got."
 
+const holdText = "Decides as consume does, and sets the cost aside instead of using it: until the hold is settled, released or expires it is counted as held, and nobody else can have it. " +
+	"Give meter with cost or pools, or up to 16 charges, which are set aside all or none. A hold without ttl_ms lasts a minute. A tenant has at most 1,000 open holds; one more is denied with too_many_holds. " +
+	"A limit of concurrency counts holds, each one place; nothing of a meter with a leaky bucket can be held."
+
+const settleText = "Records the actual cost, now, and ends the hold. It cannot be denied: what happened is recorded, whether less, equal or more than was set aside. " +
+	"Give exactly one of cost, pools and charges; 0 is said, never assumed. meter may be left out where the hold is on one; otherwise each meter of the hold is named. " +
+	"Of a hold that has expired it is recorded all the same, and late says so. Repeating it gives the same answer; another cost is 409."
+
+const releaseText = "Ends the hold; nothing of it is used. Repeating it gives the same answer; of a hold that has ended otherwise it is 409."
+
+const extendText = "The hold then ends ttl_ms from now, a minute if absent, and at most 24 hours from its start. Of a hold that has ended it is 409."
+
+const holdsText = "Without state: the open ones, in the order in which they end. With another state the newest first; a page then looks at a bounded number of holds, " +
+	"so it may hold few, or none, and still have a next_cursor. One whose time is over is expired, whether or not the ledger has that yet."
+
+const reverseText = "Gives back units of an earlier consume, settle or adjust: all that is left of it, or so many. Windows count them no more, from the instant at which they were used; " +
+	"buckets get them back now, up to their capacity. Never more than the entry used is given back, whatever keys are used. It needs scope admin: units are money."
+
 const entriesText = "A page looks at a bounded range of numbers, so a page of a narrow filter may hold few entries, or none, and still have a next_cursor. " +
 	"As CSV or NDJSON, by format or by Accept, all that the filters select is streamed; a stream that cannot go on is broken off without its end."
 
@@ -38,6 +56,7 @@ const changesText = "Every change of meters, plans, tenants, settings and keys s
 
 var tags = []object{
 	{"name": "decide", "description": "Ask before a call."},
+	{"name": "hold", "description": "Set an estimate aside, then record the truth."},
 	{"name": "read", "description": "What is used and what is left."},
 	{"name": "audit", "description": "Every request behind a figure."},
 	{"name": "configure", "description": "Meters, plans, tenants and keys. Every change is kept with who, before and after."},
@@ -53,55 +72,67 @@ var optionalFields = map[string][]string{
 
 var glossary = map[string]string{
 	// Types.
-	"ConsumeRequest": "A request to spend: meter with cost or pools, or charges.",
-	"ChargeRequest":  "One meter and what to spend on it: a cost, or amounts by pool.",
-	"BatchRequest":   "Requests that are answered in their order.",
-	"BatchResult":    "What an item would have got alone.",
-	"Decision":       "The answer to a request, with what every limit on its meters said.",
-	"DenialProblem":  "A denial: a problem whose members are joined by those of the decision.",
-	"Problem":        "What is wrong (RFC 9457).",
-	"Fault":          "One field that breaks a rule.",
-	"LimitResult":    "What one limit said: after the charge if it was allowed, as things stand if it was denied or a dry run.",
-	"DegradedLimit":  "What one enforcing limit said while the database was away.",
-	"Receipt":        "The entries of an allowed request: first_seq to seq, and the hash of the last one, which covers all before it.",
-	"Entry":          "One row of the ledger. Entries are never changed.",
-	"Denial":         "A request that was denied, with the answer it got.",
-	"DenialCount":    "How many requests were denied in one minute.",
+	"ConsumeRequest":   "A request to spend: meter with cost or pools, or charges.",
+	"ChargeRequest":    "One meter and what to spend on it: a cost, or amounts by pool.",
+	"BatchRequest":     "Requests that are answered in their order.",
+	"BatchResult":      "What an item would have got alone.",
+	"HoldRequest":      "A request to set aside: meter with cost or pools, or charges.",
+	"HoldBatchRequest": "Requests to set aside, which are answered in their order.",
+	"SettleRequest":    "What a hold came to: exactly one of cost, pools and charges.",
+	"ReleaseRequest":   "Whose hold it is.",
+	"ExtendRequest":    "Whose hold it is, and when it is to end.",
+	"ReversalRequest":  "The entry to give back from, and how many units.",
+	"Decision":         "The answer to a request, with what every limit on its meters said.",
+	"DenialProblem":    "A denial: a problem whose members are joined by those of the decision.",
+	"Problem":          "What is wrong (RFC 9457).",
+	"Fault":            "One field that breaks a rule.",
+	"LimitResult":      "What one limit said: after the charge if it was allowed, as things stand if it was denied or a dry run.",
+	"Receipt":          "The entries of an allowed request: first_seq to seq, and the hash of the last one, which covers all before it.",
+	"Entry":            "One row of the ledger. Entries are never changed.",
+	"Denial":           "A request that was denied, with the answer it got.",
+	"DenialCount":      "How many requests were denied in one minute.",
 
 	// Requests and decisions.
-	"tenant":             "The paying customer's id: UTF-8 of 1 to 256 bytes without control characters.",
-	"Key.tenant":         "The one tenant that the key may act for; absent for every tenant.",
-	"subject":            "A user, key or address under the tenant; absent for none.",
-	"client":             "Where the request came from, instead of a subject: the subject is then its address, or the prefix it is in.",
-	"peer":               "The address at the other end of the connection, with or without a port.",
-	"forwarded_for":      "The values of the header X-Forwarded-For, in their order. They count as far as proxies that the service trusts wrote them.",
-	"meter":              "The name of what is counted.",
-	"cost":               "Units of the meter; 1 if neither cost nor pools are given. 0 fits wherever the limit is not blocked.",
-	"pools":              "Amounts by pool; the meter's weights make one cost of them, rounded up once.",
-	"charges":            "What is spent, per meter. Charges on one meter are summed.",
-	"dims":               "Dimensions of the request, kept with its entries: at most 16, names of 1 to 64 bytes, values of at most 256.",
-	"dry_run":            "Decide and say so, change nothing.",
-	"remembered":         "True if the same request was denied at decided_at, less than a second ago, and this is that answer with its waits as they are now.",
-	"idempotency_key":    "What makes a retry safe: 1 to 255 bytes without control characters.",
-	"items":              "The requests, at most 1,000.",
-	"results":            "One result per item, in their order.",
-	"BatchResult.status": "The HTTP status that the item alone would have got.",
-	"replayed":           "True if this is the answer that an earlier request with the same key got.",
-	"body":               "The body that the item alone would have got.",
-	"allowed":            "Whether the request may be carried out. If true, the ledger has it, or will have it if degraded.",
-	"reason":             "Why it was denied, the one that stands furthest from passing.",
-	"request_id":         "The id of the decision, a version 7 UUID. Its entries carry it.",
-	"Problem.request_id": "The id of this answer; our log has it beside the cause.",
-	"decided_at":         "The instant of the decision, by the database's clock.",
-	"remaining":          "For a limit: this cost fits now and one more does not. For a decision: the smallest over its enforcing limits; absent if none bounds.",
-	"limits":             "What every limit said, in the plan's order.",
-	"PlanSpec.limits":    "The limits, in their order; an empty list allows nothing.",
-	"approximate":        "At an instant of the past, where the level was not full for a thousand entries: one unit less may really be used, and one more remain.",
-	"delay_ms":           "Milliseconds after which to carry the request out, where a leaky bucket shapes.",
-	"retry_after_ms":     "Milliseconds to wait: the same request then passes if there is no other traffic. Absent if waiting never helps.",
-	"receipt":            "Proof of what was recorded: keep it to hold the ledger to it.",
-	"first_seq":          "The number of the request's first entry.",
-	"violated-policies":  "The names of the limits that denied.",
+	"ttl_ms":                "Milliseconds from now until the hold ends, 1 to 86400000; 60000 if absent.",
+	"SettleRequest.meter":   "The meter of the cost; may be left out where the hold is on one.",
+	"SettleRequest.cost":    "Units of the meter that the hold came to; 0 if nothing.",
+	"SettleRequest.charges": "What each meter of the hold came to; every one is named.",
+	"ReversalRequest.seq":   "The number of the entry to give back from.",
+	"ReversalRequest.units": "How many units to give back; absent for all that are left.",
+	"tenant":                "The paying customer's id: UTF-8 of 1 to 256 bytes without control characters.",
+	"Key.tenant":            "The one tenant that the key may act for; absent for every tenant.",
+	"subject":               "A user, key or address under the tenant; absent for none.",
+	"meter":                 "The name of what is counted.",
+	"cost":                  "Units of the meter; 1 if neither cost nor pools are given. 0 fits wherever the limit is not blocked.",
+	"pools":                 "Amounts by pool; the meter's weights make one cost of them, rounded up once.",
+	"charges":               "What is spent, per meter. Charges on one meter are summed.",
+	"dims":                  "Dimensions of the request, kept with its entries: at most 16, names of 1 to 64 bytes, values of at most 256.",
+	"dry_run":               "Decide and say so, change nothing.",
+	"idempotency_key":       "What makes a retry safe: 1 to 255 bytes without control characters.",
+	"items":                 "The requests, at most 1,000.",
+	"results":               "One result per item, in their order.",
+	"BatchResult.status":    "The HTTP status that the item alone would have got.",
+	"replayed":              "True if this is the answer that an earlier request with the same key got.",
+	"body":                  "The body that the item alone would have got.",
+	"allowed":               "Whether the request may be carried out. If true, the ledger has it, or will have it if degraded.",
+	"reason":                "Why it was denied, the one that stands furthest from passing.",
+	"request_id":            "The id of the decision, a version 7 UUID. Its entries carry it.",
+	"Problem.request_id":    "The id of this answer; our log has it beside the cause.",
+	"decided_at":            "The instant of the decision, by the database's clock.",
+	"remaining":             "For a limit: this cost fits now and one more does not. For a decision: the smallest over its enforcing limits; absent if none bounds.",
+	"limits":                "What every limit said, in the plan's order.",
+	"PlanSpec.limits":       "The limits, in their order; an empty list allows nothing.",
+	"approximate":           "At an instant of the past, where the level was not full for a thousand entries: one unit less may really be used, and one more remain.",
+	"delay_ms":              "Milliseconds after which to carry the request out, where a leaky bucket shapes.",
+	"retry_after_ms":        "Milliseconds to wait: the same request then passes if there is no other traffic. Absent if waiting never helps.",
+	"receipt":               "Proof of what was recorded: keep it to hold the ledger to it.",
+	"first_seq":             "The number of the request's first entry.",
+	"violated-policies":     "The names of the limits that denied.",
+	"client":                "Where the request came from, instead of a subject: the subject is then its address, or the prefix it is in.",
+	"peer":                  "The address at the other end of the connection, with or without a port.",
+	"forwarded_for":         "The values of the header X-Forwarded-For, in their order. They count as far as proxies that the service trusts wrote them.",
+	"remembered":            "True if the same request was denied at decided_at, less than a second ago, and this is that answer with its waits as they are now.",
+	"DegradedLimit":         "What one enforcing limit said while the database was away.",
 
 	// Limits.
 	"name":                  "The name: [a-z0-9][a-z0-9._-]{0,63}; a tenant's is its id.",
@@ -124,6 +155,7 @@ var glossary = map[string]string{
 	"until":                 "The instant from which the plan's own numbers hold again.",
 	"OverrideResult.reason": "The reason that was given for it.",
 	"reset_after_ms":        "Milliseconds until nothing of it is used, with no further traffic. Absent if it never resets.",
+	"reset_at":              "Of a fixed window: when it ends, exactly, whatever is used of it.",
 	"window":                "A duration such as 15m or 1h, or for fixed_window hour, day, week, month or year in the tenant's calendar.",
 	"capacity":              "Units a token bucket holds.",
 	"refill":                "Units per duration that a token bucket gets back, such as 2000/1s.",
@@ -142,22 +174,24 @@ var glossary = map[string]string{
 	"DegradedLimit.remaining": "Units that this instance may still grant by itself; local only.",
 
 	// Ledger.
-	"entries":       "The entries, in the order asked for.",
-	"next_cursor":   "Where the next page begins; absent on the last one.",
-	"seq":           "The number of the entry: 1, 2, 3 … per tenant without gaps.",
-	"Receipt.seq":   "The number of the request's last entry.",
-	"at":            "The instant, by the database's clock.",
-	"effective_at":  "The instant that the units count from.",
-	"kind":          "What the entry records.",
-	"units":         "Change of usage, in the meter's units.",
-	"total":         "Units of the tenant's meter up to and including this entry.",
-	"subject_total": "The same of this subject alone.",
-	"batch_id":      "The transaction that wrote the entry.",
-	"ref_seq":       "The entry that this one answers.",
-	"plan":          "The name of a plan.",
-	"plan_version":  "The version of the plan that it was decided under.",
-	"limits_used":   "What each limit of the plan version on this meter had used just before, in the plan's order.",
-	"hash":          "SHA-256 over the previous entry's hash, this entry and the rules it was decided under: changing one breaks all after it.",
+	"entries":         "The entries, in the order asked for.",
+	"next_cursor":     "Where the next page begins; absent on the last one.",
+	"seq":             "The number of the entry: 1, 2, 3 … per tenant without gaps.",
+	"Receipt.seq":     "The number of the request's last entry.",
+	"at":              "The instant, by the database's clock.",
+	"effective_at":    "The instant that the units count from; of hold and extend, when the hold ends if nothing resolves it.",
+	"kind":            "What the entry records: consume is usage that was decided; hold sets aside, extend moves its end, settle is what it came to, release and expire end it; reverse gives units back; adjust is usage recorded afterwards; grant adds units.",
+	"units":           "Change of usage, in the meter's units.",
+	"total":           "Units of the tenant's meter up to and including this entry.",
+	"subject_total":   "The same of this subject alone.",
+	"batch_id":        "The transaction that wrote the entry.",
+	"ref_seq":         "The entry that this one answers: of the hold, or the one that is given back from.",
+	"override_set_id": "The tenant's overrides of the plan that it was decided under; absent for none.",
+	"limits_held":     "What was set aside of each of them just before; absent where nothing was.",
+	"plan":            "The name of a plan.",
+	"plan_version":    "The version of the plan that it was decided under.",
+	"limits_used":     "What each limit of the plan version on this meter had used just before, in the plan's order.",
+	"hash":            "SHA-256 over the previous entry's hash, this entry and the rules it was decided under: changing one breaks all after it.",
 
 	// Denials.
 	"denials":             "The denials, the newest first.",
@@ -184,21 +218,32 @@ var glossary = map[string]string{
 	"UsageBucket.units": "Units used in the bucket.",
 
 	// Holds and reversals.
-	"hold":              "The hold, as it is now.",
-	"HoldResult":        "A hold.",
-	"HoldResult.id":     "The hold's id: that of the request that made it.",
-	"state":             "open, settled, released or expired.",
-	"expires_at":        "When it ends if nothing resolves it.",
-	"late":              "Whether it was settled after it had expired.",
-	"reversal":          "What was given back.",
-	"Reversal":          "What was given back of an entry.",
-	"Reversal.seq":      "The entry it was of.",
-	"Reversal.units":    "How many units.",
-	"left":              "Units of the entry that are still used.",
-	"Decision.kind":     "What was asked for; absent for consume.",
-	"Explanation.kind":  "What was asked for. Consume and hold are decided by the limits; the others are recorded whatever they say.",
-	"Explain.kind":      "What was asked for. Consume and hold are decided by the limits; the others are recorded whatever they say.",
-	"ChargeResult.held": "Units that the hold had set aside.",
+	"hold":               "The hold, as it is now.",
+	"HoldResult":         "A hold.",
+	"HoldResult.id":      "The hold's id: that of the request that made it.",
+	"state":              "open, settled, released or expired.",
+	"expires_at":         "When it ends if nothing resolves it.",
+	"late":               "True if it was settled after it had expired.",
+	"holds":              "The holds.",
+	"HoldView":           "A hold as it stands, and what became of it.",
+	"HoldView.id":        "The hold's id: that of the request that made it.",
+	"HoldView.charges":   "What it sets, or had set, aside of each meter.",
+	"HoldCharge":         "What a hold sets, or had set, aside of one meter.",
+	"HoldCharge.held":    "Units set aside, until the hold has ended.",
+	"HoldCharge.cost":    "Units that it came to: what it was settled with, or what its expiry charged; absent until the ledger has its end.",
+	"HoldView.first_seq": "The number of its first entry; it has one per charge, in their order.",
+	"started_at":         "When it was made.",
+	"resolved_at":        "When it was settled, released or expired; absent until the ledger has that.",
+	"age_ms":             "Milliseconds from its start until its end, or until now.",
+	"reversal":           "What was given back.",
+	"Reversal":           "What was given back of an entry.",
+	"Reversal.seq":       "The entry it was of.",
+	"Reversal.units":     "How many units.",
+	"left":               "Units of the entry that are still used.",
+	"Decision.kind":      "What was asked for; absent for consume.",
+	"Explanation.kind":   "What was asked for. Consume and hold are decided by the limits; the others are recorded whatever they say.",
+	"Explain.kind":       "What was asked for. Consume and hold are decided by the limits; the others are recorded whatever they say.",
+	"ChargeResult.held":  "Units that the hold had set aside.",
 
 	// Previews.
 	"preview":              "What a dry run would mean for tenants right now.",
@@ -308,6 +353,7 @@ type parameterWords struct {
 
 var parameters = map[string]parameterWords{
 	"tenant":     {"The tenant's id, percent-encoded.", object{"type": "string", "minLength": 1}},
+	"hold":       {"The hold's id.", object{"type": "string", "format": "uuid"}},
 	"seq":        {"The number of an entry.", object{"type": "integer", "minimum": 1}},
 	"request_id": {"The id of a decision.", object{"type": "string", "format": "uuid"}},
 	"meter":      {"The name of a meter.", object{"type": "string"}},
@@ -327,6 +373,10 @@ var parameters = map[string]parameterWords{
 	"kind":               {"Only entries of this kind.", object{"type": "string", "enum": entryKinds}},
 	"limit_name":         {"Only of this limit.", object{"type": "string"}},
 	"reason":             {"Only with this reason.", object{"type": "string", "enum": reasons}},
+
+	"holds.tenant":    {"The tenant whose holds they are.", object{"type": "string", "minLength": 1}},
+	"holdView.tenant": {"The tenant whose hold it is.", object{"type": "string", "minLength": 1}},
+	"state":           {"Only holds in this state.", object{"type": "string", "enum": holdStates, "default": "open"}},
 
 	"usage.meter":   {"The meter.", object{"type": "string"}},
 	"usage.from":    {"From this instant on; the start of the tenant's month if absent.", object{"type": "string", "format": "date-time"}},
@@ -376,6 +426,6 @@ var headers = map[string]headerWords{
 	"Retry-After":           {"Whole seconds to wait, rounded up, at least 1. Only where waiting helps.", object{"type": "integer", "minimum": 1}, 2},
 	"ETag":                  {"Tells the states of the object apart; to be sent as If-Match or If-None-Match.", object{"type": "string"}, `"3f2a1c0b9d8e7f6a5b4c3d2e1f0a9b8c"`},
 	"Cache-Control":         {"no-store.", object{"type": "string"}, "no-store"},
-	"Idempotent-Replayed":   {"true if this is the answer that an earlier request with the same key got.", object{"type": "string"}, "true"},
+	"Idempotent-Replayed":   {"true if this is the answer that an earlier request with the same key got, or the resolution of a hold that is repeated.", object{"type": "string"}, "true"},
 	"WWW-Authenticate":      {"How to authenticate.", object{"type": "string"}, challenge},
 }

@@ -58,7 +58,7 @@ func (op *operation) problems(rt Route) []code {
 	}
 	codes = append(codes, codeUnauthenticated, codeInsufficientScope, codeUnavailable, codeInternal)
 	switch rt.Tenancy {
-	case TenancyPath, TenancyBody, TenancyUnbound:
+	case TenancyPath, TenancyBody, TenancyQuery, TenancyUnbound:
 		codes = append(codes, codeTenantForbidden)
 	}
 	if rt.timeout == 0 { // the engine answers
@@ -96,6 +96,42 @@ type (
 	}
 	batchRequest struct {
 		Items []batchItemRequest `json:"items"`
+	}
+	holdRequest struct {
+		consumeRequest
+		TTLMS *int64 `json:"ttl_ms,omitempty"`
+	}
+	holdItemRequest struct {
+		holdRequest
+		IdempotencyKey string `json:"idempotency_key,omitempty"`
+	}
+	holdBatchRequest struct {
+		Items []holdItemRequest `json:"items"`
+	}
+	settleRequest struct {
+		Tenant  string            `json:"tenant"`
+		Meter   string            `json:"meter,omitempty"`
+		Cost    *int64            `json:"cost,omitempty"`
+		Pools   map[string]int64  `json:"pools,omitempty"`
+		Charges []chargeRequest   `json:"charges,omitempty"`
+		Dims    map[string]string `json:"dims,omitempty"`
+		DryRun  bool              `json:"dry_run,omitempty"`
+	}
+	releaseRequest struct {
+		Tenant string            `json:"tenant"`
+		Dims   map[string]string `json:"dims,omitempty"`
+		DryRun bool              `json:"dry_run,omitempty"`
+	}
+	extendRequest struct {
+		releaseRequest
+		TTLMS *int64 `json:"ttl_ms,omitempty"`
+	}
+	reversalRequest struct {
+		Tenant string            `json:"tenant"`
+		Seq    int64             `json:"seq"`
+		Units  *int64            `json:"units,omitempty"`
+		Dims   map[string]string `json:"dims,omitempty"`
+		DryRun bool              `json:"dry_run,omitempty"`
 	}
 	batchResult struct {
 		Status   int  `json:"status"`
@@ -164,9 +200,11 @@ type (
 
 var (
 	ifHeaders     = []string{ifMatchHeader, ifNoneMatchHeader}
-	rateHeaders   = []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
+	answerHeaders = []string{"Idempotent-Replayed", "RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"}
 	pageQuery     = []string{"limit", "cursor"}
 	decisionCodes = []code{codeTenantNotFound, codeMeterNotFound, codeAmountOverflow, codeKeyReused, codeTenantsLimited}
+	resolveCodes  = []code{codeHoldNotFound, codeHoldResolved, codeTenantNotFound, codeMeterNotFound, codeAmountOverflow, codeKeyReused}
+	reverseCodes  = []code{codeEntryNotFound, codeNotReversible, codeReversalTooLarge, codeTenantNotFound, codeKeyReused}
 )
 
 // operations describes every route, by "METHOD pattern".
@@ -176,13 +214,60 @@ var operations = map[string]operation{
 		description: consumeText,
 		query:       []string{"deny_status"}, requestHeaders: []string{idempotencyKeyHeader},
 		body: consumeRequest{}, answer: quota.Decision{}, answers: "Allowed: the ledger has it, or will have it if degraded.",
-		answerHeaders: append([]string{"Idempotent-Replayed", degradedHeader}, rateHeaders...),
-		denies:        true, codes: decisionCodes,
+		answerHeaders: append([]string{degradedHeader}, answerHeaders...), denies: true, codes: decisionCodes,
 	},
 	"POST /v1/consume/batch": {
 		id: "consumeBatch", tag: "decide", summary: "Check and consume many",
 		description: batchText,
 		body:        batchRequest{}, answer: batchBody{}, answers: "What each item would have got alone, in their order.",
+	},
+	"POST /v1/holds": {
+		id: "hold", tag: "hold", summary: "Set an estimate aside",
+		description: holdText,
+		query:       []string{"deny_status"}, requestHeaders: []string{idempotencyKeyHeader},
+		body: holdRequest{}, answer: quota.Decision{}, answers: "Allowed: it is set aside until expires_at of the hold.",
+		answerHeaders: answerHeaders, denies: true, codes: append([]code{codeHoldsNotSupported}, decisionCodes...),
+	},
+	"POST /v1/holds/batch": {
+		id: "holdBatch", tag: "hold", summary: "Set many estimates aside",
+		description: batchText,
+		body:        holdBatchRequest{}, answer: batchBody{}, answers: "What each item would have got alone, in their order.",
+	},
+	"POST /v1/holds/{hold}/settle": {
+		id: "settle", tag: "hold", summary: "Say what a hold came to",
+		description: settleText, requestHeaders: []string{idempotencyKeyHeader},
+		body: settleRequest{}, answer: quota.Decision{}, answers: "It is used, and the hold has ended.",
+		answerHeaders: answerHeaders, codes: resolveCodes,
+	},
+	"POST /v1/holds/{hold}/release": {
+		id: "release", tag: "hold", summary: "End a hold that came to nothing",
+		description: releaseText, requestHeaders: []string{idempotencyKeyHeader},
+		body: releaseRequest{}, answer: quota.Decision{}, answers: "Nothing of it is set aside any more.",
+		answerHeaders: answerHeaders, codes: resolveCodes,
+	},
+	"POST /v1/holds/{hold}/extend": {
+		id: "extend", tag: "hold", summary: "Let a hold end later",
+		description: extendText, requestHeaders: []string{idempotencyKeyHeader},
+		body: extendRequest{}, answer: quota.Decision{}, answers: "It ends at expires_at now.",
+		answerHeaders: answerHeaders, codes: resolveCodes,
+	},
+	"GET /v1/holds": {
+		id: "holds", tag: "hold", summary: "The holds of a tenant",
+		description: holdsText,
+		query:       append([]string{"tenant", "subject", "state"}, pageQuery...), required: []string{"tenant"},
+		answer: holdsPage{}, answers: "One page of holds.", codes: []code{codeTenantNotFound},
+	},
+	"GET /v1/holds/{hold}": {
+		id: "holdView", tag: "hold", summary: "One hold, and what became of it",
+		query: []string{"tenant"}, required: []string{"tenant"},
+		answer: quota.HoldView{}, answers: "The hold.", codes: []code{codeTenantNotFound, codeHoldNotFound},
+	},
+	"POST /v1/reversals": {
+		id: "reverse", tag: "decide", summary: "Give units of an entry back",
+		description: reverseText, requestHeaders: []string{idempotencyKeyHeader}, required: []string{idempotencyKeyHeader},
+		body: reversalRequest{}, answer: quota.Decision{}, answers: "They are given back.",
+		answerHeaders: answerHeaders,
+		codes:         reverseCodes,
 	},
 	"GET /v1/tenants/{tenant}/limits": {
 		id: "limits", tag: "read", summary: "How every limit stands",

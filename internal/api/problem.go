@@ -44,6 +44,12 @@ const (
 	codeMediaType         = code("unsupported_media_type")
 	codePrecondition      = code("precondition_failed")
 	codeTenantsLimited    = code(quota.CodeTenantCreationLimited)
+	codeHoldNotFound      = code(quota.CodeHoldNotFound)
+	codeHoldResolved      = code(quota.CodeHoldResolved)
+	codeHoldsNotSupported = code(quota.CodeHoldsNotSupported)
+	codeEntryNotFound     = code(quota.CodeEntryNotFound)
+	codeNotReversible     = code(quota.CodeNotReversible)
+	codeReversalTooLarge  = code(quota.CodeReversalTooLarge)
 )
 
 // problemKinds is the one table from a code to what HTTP says about it.
@@ -54,15 +60,21 @@ var problemKinds = map[code]struct {
 	codeInvalidRequest:    {http.StatusBadRequest, "The request breaks a rule"},
 	codeMeterNotFound:     {http.StatusBadRequest, "There is no such meter"},
 	codeAmountOverflow:    {http.StatusBadRequest, "A running total would pass the largest amount"},
+	codeHoldsNotSupported: {http.StatusBadRequest, "Nothing of this meter can be held"},
 	codeUnauthenticated:   {http.StatusUnauthorized, "A valid API key is needed"},
 	codeInsufficientScope: {http.StatusForbidden, "The API key lacks the scope for this"},
 	codeTenantForbidden:   {http.StatusForbidden, "The API key may not act for this tenant"},
 	codeTenantNotFound:    {http.StatusNotFound, "There is no such tenant"},
+	codeHoldNotFound:      {http.StatusNotFound, "There is no such hold"},
+	codeEntryNotFound:     {http.StatusNotFound, "There is no such entry"},
 	codeNotFound:          {http.StatusNotFound, "There is no such thing here"},
 	codeRouteNotFound:     {http.StatusNotFound, "There is nothing at this path"},
 	codeMethodNotAllowed:  {http.StatusMethodNotAllowed, "The path does not take this method"},
 	codeRequestTimeout:    {http.StatusRequestTimeout, "The request took too long to arrive"},
 	codeConflict:          {http.StatusConflict, "The request does not fit what is there"},
+	codeHoldResolved:      {http.StatusConflict, "The hold has ended otherwise"},
+	codeNotReversible:     {http.StatusConflict, "The entry has nothing to give back"},
+	codeReversalTooLarge:  {http.StatusConflict, "More than is left of the entry"},
 	codePrecondition:      {http.StatusPreconditionFailed, "The object is in another state"},
 	codeBodyTooLarge:      {http.StatusRequestEntityTooLarge, "The body is too large"},
 	codeMediaType:         {http.StatusUnsupportedMediaType, "The body must be application/json"},

@@ -120,10 +120,12 @@ func (f *filter) uuid(name string) uuid.UUID {
 	text := f.values.Get(name)
 	id, err := uuid.Parse(text)
 	if err != nil || !strings.EqualFold(text, id.String()) || id == uuid.Nil {
-		f.fault(name, "must be a UUID as answers write it, like 0198c5d7-8f5e-7c4e-9d6c-3f2a1b0c9d8e")
+		f.fault(name, uuidRule)
 	}
 	return id
 }
+
+const uuidRule = "must be a UUID as answers write it, like 0198c5d7-8f5e-7c4e-9d6c-3f2a1b0c9d8e"
 
 // span returns the parameters from (inclusive) and to (exclusive); zero if not given.
 func (f *filter) span() (from, to time.Time) {

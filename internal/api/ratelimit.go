@@ -129,11 +129,17 @@ func quoted(to []*quota.LimitResult, limits []quota.LimitResult) []*quota.LimitR
 }
 
 // tighter orders limits by what a caller should heed first: what denied it, then
-// what has least left, then what takes longest to come back.
+// what has least left, then what takes longest to come back. One of concurrency counts
+// holds: with one left any cost fits, for all it says, so it comes behind the others.
 func tighter(a, b *quota.LimitResult) int {
 	switch {
 	case a.Violated != b.Violated:
 		if a.Violated {
+			return -1
+		}
+		return 1
+	case placesLeft(a) != placesLeft(b):
+		if placesLeft(b) {
 			return -1
 		}
 		return 1
@@ -154,6 +160,11 @@ func tighter(a, b *quota.LimitResult) int {
 		return 1
 	}
 	return 0
+}
+
+// placesLeft reports whether l counts holds and admits another one.
+func placesLeft(l *quota.LimitResult) bool {
+	return l.Algorithm == catalog.Concurrency && l.Remaining > 0
 }
 
 // seconds rounds milliseconds up to whole seconds.

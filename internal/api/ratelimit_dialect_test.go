@@ -283,3 +283,29 @@ func TestEpochResetIsToldFromTheRealClock(t *testing.T) {
 	s.db.SetClock(t, want)
 	s.consume(body).want(t, 200)
 }
+
+// A limit of concurrency counts holds: it is no limit of tokens, whatever its meter's unit
+// is, and with a place left it is not what a caller should heed first.
+func TestPlacesAreNotTakenForUnits(t *testing.T) {
+	t.Parallel()
+	slots := enforced("inflight", 5, 4, 1000, 0)
+	slots.Algorithm, slots.Unit = catalog.Concurrency, "token"
+	tokens := enforced("tpm", 1000, 600, 2000, 60_000_000)
+	tokens.Unit = "token"
+	for _, tt := range []struct {
+		left        int64
+		x, requests string
+	}{{4, "600", "4"}, {0, "0", "0"}} {
+		slots.Remaining = tt.left
+		header := map[string][]string{}
+		d := quota.Decision{Allowed: true, Limits: []quota.LimitResult{slots, tokens}}
+		Headers{OpenAI: true}.setRateLimit(header, nil, &d)
+		for name, want := range map[string]string{
+			"X-RateLimit-Remaining": tt.x, "x-ratelimit-remaining-tokens": "600", "x-ratelimit-remaining-requests": tt.requests,
+		} {
+			if got := header[name]; len(got) != 1 || got[0] != want {
+				t.Errorf("%s with %d places left = %q, want %s", name, tt.left, got, want)
+			}
+		}
+	}
+}

@@ -5,12 +5,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/quota"
 )
 
 // The fields that OpenAI's API and its clients use: one trio for requests and one for
 // tokens, resets as durations. A limit is one of tokens if its meter's unit is "token",
-// and one of requests otherwise; each trio is that of the tightest limit of its kind.
+// and one of requests otherwise, as one of concurrency is, which counts holds; each trio is
+// that of the tightest limit of its kind.
 // Their clients read Retry-After-Ms before Retry-After.
 const (
 	headerRetryAfterMS = "Retry-After-Ms"
@@ -27,7 +29,7 @@ var (
 func (w *fieldWriter) openAI(limits []*quota.LimitResult, d *quota.Decision) {
 	var requests, tokens []*quota.LimitResult
 	for _, l := range limits {
-		if l.Unit == unitToken {
+		if l.Unit == unitToken && l.Algorithm != catalog.Concurrency {
 			tokens = append(tokens, l)
 		} else {
 			requests = append(requests, l)

@@ -17,6 +17,7 @@ const (
 	TenancyNone    Tenancy = iota + 1 // no tenant is involved: any key
 	TenancyPath                       // {tenant} in the path
 	TenancyBody                       // the body; the handler checks
+	TenancyQuery                      // tenant in the query; the handler checks
 	TenancyItems                      // each item of the body; the handler checks each
 	TenancyList                       // a bound key sees its own part of the list
 	TenancyPlan                       // {plan} in the path: a bound key sees those of its tenant; the handler checks
@@ -51,8 +52,17 @@ func (h *Handler) routes() []Route {
 		del  = http.MethodDelete
 	)
 	return []Route{
-		{post, "/v1/consume", catalog.KeyDecide, TenancyBody, 0, h.consume},
-		{post, "/v1/consume/batch", catalog.KeyDecide, TenancyItems, 0, h.consumeBatch},
+		{post, "/v1/consume", catalog.KeyDecide, TenancyBody, 0, h.decide(consumeForm)},
+		{post, "/v1/consume/batch", catalog.KeyDecide, TenancyItems, 0, h.batch(consumeForm)},
+		{post, "/v1/holds", catalog.KeyDecide, TenancyBody, 0, h.decide(holdForm)},
+		{post, "/v1/holds/batch", catalog.KeyDecide, TenancyItems, 0, h.batch(holdForm)},
+		{post, "/v1/holds/{hold}/settle", catalog.KeyDecide, TenancyBody, 0, h.decide(settleForm)},
+		{post, "/v1/holds/{hold}/release", catalog.KeyDecide, TenancyBody, 0, h.decide(releaseForm)},
+		{post, "/v1/holds/{hold}/extend", catalog.KeyDecide, TenancyBody, 0, h.decide(extendForm)},
+		{get, "/v1/holds", catalog.KeyRead, TenancyQuery, readTimeout, h.holds},
+		{get, "/v1/holds/{hold}", catalog.KeyRead, TenancyQuery, readTimeout, h.hold},
+		// Giving units back is giving money back: whoever may spend need not be able to.
+		{post, "/v1/reversals", catalog.KeyAdmin, TenancyBody, 0, h.decide(reverseForm)},
 
 		{get, "/v1/tenants/{tenant}/limits", catalog.KeyRead, TenancyPath, 0, h.limits},
 		{get, "/v1/tenants/{tenant}/usage", catalog.KeyRead, TenancyPath, readTimeout, h.usage},

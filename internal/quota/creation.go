@@ -119,8 +119,12 @@ func errNoTenant() error {
 }
 
 // creates reports whether the call makes an account for a tenant that has none: only
-// what spends does.
-func (c *call) creates() bool { return !c.stand && !c.request.DryRun }
+// what uses something does. A hold or an entry that a request names is none of such a
+// tenant.
+func (c *call) creates() bool {
+	fields := requestFields[c.request.kind()]
+	return !c.stand && !c.request.DryRun && fields.charges && !fields.hold
+}
 
 // unknownMax bounds the calls of unknown tenants in one worker, so that they leave
 // half of it to the others.

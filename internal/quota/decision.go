@@ -134,7 +134,8 @@ type LimitResult struct {
 	Violated  bool              `json:"violated,omitzero"`
 	WouldDeny bool              `json:"would_deny,omitzero"` // shadow only
 	RetryMS   *int64            `json:"retry_after_ms,omitzero"`
-	ResetMS   int64             `json:"reset_after_ms"` // until nothing of it is used, with no further traffic
+	ResetMS   int64             `json:"reset_after_ms"`    // until nothing of it is used, with no further traffic
+	ResetAt   time.Time         `json:"reset_at,omitzero"` // of a fixed window: when it ends
 	DelayMS   *int64            `json:"delay_ms,omitzero"`
 
 	// Override says why the tenant has other numbers than the plan for now; nil for the
@@ -173,12 +174,13 @@ func (l LimitResult) MarshalJSON() ([]byte, error) {
 		WouldDeny   bool            `json:"would_deny,omitzero"`
 		RetryMS     *int64          `json:"retry_after_ms,omitzero"`
 		ResetMS     *int64          `json:"reset_after_ms,omitzero"`
+		ResetAt     time.Time       `json:"reset_at,omitzero"`
 		DelayMS     *int64          `json:"delay_ms,omitzero"`
 		Override    *OverrideResult `json:"override,omitzero"`
 		Approximate bool            `json:"approximate,omitzero"`
 	}{
 		plain: plain(l), Used: l.Used, Held: l.Held, Violated: l.Violated, WouldDeny: l.WouldDeny,
-		RetryMS: l.RetryMS, DelayMS: l.DelayMS, Override: l.Override, Approximate: l.Approximate,
+		RetryMS: l.RetryMS, ResetAt: l.ResetAt, DelayMS: l.DelayMS, Override: l.Override, Approximate: l.Approximate,
 	}
 	if !l.Unlimited {
 		out.Limit, out.Remaining = &l.Limit, &l.Remaining

@@ -122,7 +122,7 @@ func resolutionOf(kind ledger.Kind, costs []int64) [32]byte {
 // resolve answers a settle, release or extend of h and, if it is no dry run, does it.
 func (b *book) resolve(r *Request, h *hold) (verdict, error) {
 	if h == nil {
-		return verdict{}, &Error{Code: CodeHoldNotFound, Faults: []Fault{{"hold", "must be a hold of the tenant"}}}
+		return verdict{}, errNoHold()
 	}
 	costs := make([]int64, len(h.charges))
 	if r.Kind == ledger.KindSettle {
@@ -149,7 +149,7 @@ func (b *book) resolve(r *Request, h *hold) (verdict, error) {
 	v := recorded(r, h.subject)
 	for i := range h.charges {
 		c := &h.charges[i]
-		if c.charged == 0 && b.room(c.meter) < costs[i] {
+		if costs[i]-c.charged > b.room(c.meter) { // the expiry's part is in the total already
 			return verdict{}, overflow(fmt.Sprintf("charges[%d].cost", i))
 		}
 		v.decision.Charges = append(v.decision.Charges, ChargeResult{Meter: c.meter, Cost: costs[i], Held: &c.units})
@@ -269,6 +269,10 @@ func (b *book) firstFree() int64 {
 		expires = min(expires, h.expiresMicros)
 	}
 	return expires
+}
+
+func errNoHold() *Error {
+	return &Error{Code: CodeHoldNotFound, Faults: []Fault{{"hold", "must be a hold of the tenant"}}}
 }
 
 func invalid(field, rule string) *Error {

@@ -24,8 +24,7 @@ import (
 )
 
 const (
-	programs      = 1000 // in a normal run
-	benches       = 4    // databases, each with programs of its own
+	benches       = 4 // databases, each with programs of its own
 	benchEngines  = 3
 	programsMax   = 800 // of one database, which has room for a thousand plans
 	shorteningMax = 200 // programs tried to make a failing one shorter

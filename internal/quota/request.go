@@ -114,13 +114,13 @@ func (r Request) Validate() error {
 		add("hold", "must be the id of a hold")
 	}
 	if fields.ttl && (r.TTL < TTLMin || r.TTL > TTLMax || r.TTL%time.Microsecond != 0) {
-		add("ttl_ms", ttlRule)
+		add("ttl_ms", TTLRule)
 	}
 	if fields.seq && r.Seq < 1 {
 		add("seq", "must be the number of an entry, 1 or more")
 	}
 	if fields.seq && (r.Units < 0 || r.Units > catalog.UnitsMax) {
-		add("units", "must be a whole number from 1 to 999999999999999, or left out for all that is left")
+		add("units", ReversalUnitsRule)
 	}
 	if fields.key && r.Key == "" {
 		add("Idempotency-Key", "is required")
@@ -170,9 +170,12 @@ func (c Charge) faults(unnamed bool) []Fault {
 	return faults
 }
 
+const unitsRule = "must be a whole number from 0 to 999999999999999"
+
+// The rules of a hold's ttl_ms, and of the units of a reversal.
 const (
-	unitsRule = "must be a whole number from 0 to 999999999999999"
-	ttlRule   = "must be a whole number from 1 to 86400000, which is 24 hours"
+	TTLRule           = "must be a whole number from 1 to 86400000, which is 24 hours"
+	ReversalUnitsRule = "must be a whole number from 1 to 999999999999999, or left out for all that is left"
 )
 
 // IDRule returns the rule of tenant and subject ids that id breaks, or "".
