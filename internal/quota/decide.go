@@ -230,6 +230,7 @@ func (v *verdict) ask(b *book, c *charge, r *Request) {
 				v.deny(ReasonQuotaExceeded)
 				v.waits = append(v.waits, wait{
 					forecast: b.forecast(l, r.Subject), subject: l.subjectOf(r.Subject), asked: cost, result: len(v.decision.Limits),
+					corrected: b.corrected(l, r.Subject),
 				})
 			}
 		}

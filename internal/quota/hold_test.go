@@ -376,3 +376,22 @@ func TestOldHoldsAreDeletedAndOpenOnesNever(t *testing.T) {
 	}
 	h.verify(t)
 }
+
+// A cost as large as the limit passes once the window is empty, which is when the last
+// entry leaves it of which anything is left.
+func TestAWaitForAnEmptyWindowLeavesOutWhatWasGivenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorldAt(t, holdNoon, `
+meters: {calls: {unit: call}}
+plans: {all: {limits: [{name: log, meter: calls, algorithm: sliding_log, limit: 20, window: 1m}]}}
+tenants: {acme: {plan: all}}
+`)
+	e := w.engine(t, nil)
+	mustDecide(t, e, consume("acme", "calls", 2))
+	w.db.AdvanceClock(t, time.Second)
+	mustDecide(t, e, consume("acme", "calls", 3))
+	mustDecide(t, e, Request{Kind: ledger.KindReverse, Tenant: "acme", Seq: 2, Key: "credit"})
+	if d := mustDecide(t, e, consume("acme", "calls", 20)); d.Allowed || *d.RetryMS != 59_000 {
+		t.Errorf("20 of 20 beside 2 of a second ago: got %+v, want a wait of 59 s", d)
+	}
+}

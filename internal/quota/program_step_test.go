@@ -25,7 +25,8 @@ var steps = []struct {
 	{3, func(r *run, random *rand.Rand) error { return r.ask(random, r.release(random)) }},
 	{4, func(r *run, random *rand.Rand) error { return r.ask(random, r.extend(random)) }},
 	{9, func(r *run, random *rand.Rand) error { return r.ask(random, r.reversal(random)) }},
-	{12, (*run).tempt},
+	{8, (*run).tempt},
+	{6, (*run).giveBack},
 	{6, (*run).repeat},
 	{4, (*run).changePlan},
 	{1, (*run).changeStatus},
@@ -114,6 +115,27 @@ func (r *run) tempt(random *rand.Rand) error {
 	return r.ask(random, quota.Request{Tenant: tn.name, Subject: subject, DryRun: true, Charges: []quota.Charge{
 		{Meter: l.meter, Cost: min(l.size, room+1+random.Int64N(l.size))},
 	}})
+}
+
+// giveBack uses a meter a few times, gives units of one of them back and tempts: a wait goes
+// by what is left of each.
+func (r *run) giveBack(random *rand.Rand) error {
+	tn, meter := r.tenant(random), pick(random, r.meters...)
+	for range 3 {
+		q := quota.Request{Tenant: tn.name, Subject: "ann", Charges: []quota.Charge{{Meter: meter, Cost: 1 + random.Int64N(3)}}}
+		if err := r.ask(random, q); err != nil {
+			return err
+		}
+		r.setClock(r.model.clock + 1 + random.Int64N(900))
+	}
+	back := quota.Request{
+		Kind: ledger.KindReverse, Tenant: tn.name, Key: uuid.NewString(), Units: random.Int64N(3),
+		Seq: max(1, int64(len(tn.facts))-random.Int64N(3)),
+	}
+	if err := r.ask(random, back); err != nil {
+		return err
+	}
+	return r.tempt(random)
 }
 
 // charge asks for a cost, by pools where the meter has them, now and then.

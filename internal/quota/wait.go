@@ -14,14 +14,16 @@ type wait struct {
 	result   int // index in Decision.Limits
 
 	reset      bool // it is not violated: this is until nothing of it is used
+	corrected  bool // what was used last may have been given back
 	holdsFull  bool
 	freeMicros int64 // with holdsFull
 }
 
 // crosses reports whether the ledger has to be asked where the window has room: a sliding
-// log that needs not be empty.
+// log that needs not be empty, or is so before its last entry has left it.
 func (w *wait) crosses() bool {
-	return !w.holdsFull && w.forecast.limit.Algorithm == catalog.SlidingLog && (w.reset || w.asked < w.forecast.limit.units)
+	return !w.holdsFull && w.forecast.limit.Algorithm == catalog.SlidingLog &&
+		(w.reset || w.corrected || w.asked < w.forecast.limit.units)
 }
 
 // crossing is the question: behind which instant the window has to begin.
