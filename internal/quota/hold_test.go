@@ -210,10 +210,12 @@ func TestAnExpiryThatChargesIsCorrectedByALateSettle(t *testing.T) {
 func TestAnExpiryCountsFromTheEndOfItsHold(t *testing.T) {
 	t.Parallel()
 	h := newHolder(t)
-	h.hold(t, "strict", 50, 30*time.Second)
+	if d := h.hold(t, "strict", 50, 30*time.Second); !d.Allowed {
+		t.Fatalf("a hold of all: got %+v", d)
+	}
 	denied := mustDecide(t, h.e, by("ann", consume("acme", "strict", 1)))
-	if denied.Allowed || *denied.Limits[0].RetryMS != 31_000 || *denied.RetryMS != 90_000 {
-		t.Errorf("all is held for 30 s, and is then charged: got %+v", denied)
+	if denied.Allowed || orNone(denied.Limits[0].RetryMS) != 31_000 || orNone(denied.RetryMS) != 90_000 {
+		t.Fatalf("all is held for 30 s, and is then charged: got %+v", denied)
 	}
 	h.wait(t, 90*time.Second)
 	if d := mustDecide(t, h.e, by("ann", consume("acme", "strict", 50))); !d.Allowed {
