@@ -27,7 +27,7 @@ func printPreview(to io.Writer, p *quota.Preview) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(&text, "\nthe change is about %s: %d would see a difference, %d would be denied a call of cost 1 that passes now\n",
+	fmt.Fprintf(&text, "\nthe change is about %s: %d would see a difference, %d would be denied a call of cost 1, or a hold, that passes now\n",
 		tenants(p.Affected), p.Differ, p.Denied)
 	if p.Looked < p.Affected {
 		fmt.Fprintf(&text, "only the first %d were looked at\n", p.Looked)

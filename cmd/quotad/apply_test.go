@@ -68,7 +68,7 @@ tenant    limit   before      after
 acme      hourly  100 of 100  200 of 200
 "big co"  hourly  100 of 100  200 of 200
 
-the change is about 2 tenants: 2 would see a difference, 0 would be denied a call of cost 1 that passes now
+the change is about 2 tenants: 2 would see a difference, 0 would be denied a call of cost 1, or a hold, that passes now
 `},
 		{"changed", changed, nil, `
 ~ plan    free  ~ hourly: limit 100 -> 200

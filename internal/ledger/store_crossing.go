@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -100,6 +101,36 @@ func QueueCrossings(b *pgx.Batch, queries []CrossingQuery, got func(i int, atMic
 	if len(queries) == 0 {
 		return
 	}
+	b.Queue(crossingsSQL, crossingArgs(queries)...).Query(func(rows pgx.Rows) error { return scanCrossings(rows, got) })
+}
+
+// Crossings finds the instant of each query, in their order.
+func (s *Store) Crossings(ctx context.Context, queries []CrossingQuery) ([]int64, error) {
+	instants := make([]int64, len(queries))
+	if len(queries) == 0 {
+		return instants, nil
+	}
+	rows, err := s.db.Query(ctx, crossingsSQL, crossingArgs(queries)...)
+	if err != nil {
+		return nil, fmt.Errorf("read crossings: %w", err)
+	}
+	return instants, scanCrossings(rows, func(i int, atMicros int64) { instants[i] = atMicros })
+}
+
+func scanCrossings(rows pgx.Rows, got func(i int, atMicros int64)) error {
+	var i int32
+	var atMicros int64
+	_, err := pgx.ForEachRow(rows, []any{&i, &atMicros}, func() error {
+		got(int(i), atMicros)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read crossings: %w", err)
+	}
+	return nil
+}
+
+func crossingArgs(queries []CrossingQuery) []any {
 	size := len(queries)
 	n, tenantIDs, meterIDs, subjectIDs := make([]int32, size), make([]int64, size), make([]int32, size), make([]int64, size)
 	los, his, nows := make([]int64, size), make([]int64, size), make([]int64, size)
@@ -115,16 +146,5 @@ func QueueCrossings(b *pgx.Batch, queries []CrossingQuery, got func(i int, atMic
 		}
 		termsAt[i], termsUnits[i] = arrayLiteral(ats), arrayLiteral(units)
 	}
-	b.Queue(crossingsSQL, n, tenantIDs, meterIDs, subjectIDs, los, his, nows, seqs, bases, targets, termsAt, termsUnits).
-		Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				var i int32
-				var atMicros int64
-				if err := rows.Scan(&i, &atMicros); err != nil {
-					return fmt.Errorf("read crossings: %w", err)
-				}
-				got(int(i), atMicros)
-			}
-			return rows.Err()
-		})
+	return []any{n, tenantIDs, meterIDs, subjectIDs, los, his, nows, seqs, bases, targets, termsAt, termsUnits}
 }

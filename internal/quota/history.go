@@ -56,16 +56,36 @@ func (x *Reader) LimitsAt(ctx context.Context, tenant, subject string, at time.T
 	}
 	b := newBook(compilePlan(plan, cal), catalog.NewSnapshot(0, slices.Collect(maps.Values(meters)), nil))
 	b.status, b.nowMicros, b.clockMicros = then.Status, at.UnixMicro(), at.UnixMicro()
-	approximate, err := x.fill(ctx, b, v, account.tenantID, subject)
+	f, err := x.fill(ctx, b, v, account.tenantID, subject)
 	if err != nil {
 		return Decision{}, err
 	}
-	decision := b.stand(tenant, subject).decision
-	for i := range decision.Limits {
-		l := &decision.Limits[i]
-		l.Approximate = approximate[l.Name] && l.Used > 0
+	stands := b.stand(tenant, subject)
+	for i := range stands.decision.Limits {
+		l := &stands.decision.Limits[i]
+		l.Approximate = f.approximate[l.Name] && l.Used > 0
 	}
-	return decision, nil
+	return stands.decision, f.resets(ctx, &stands)
+}
+
+// resets asks the ledger when limits reset of which units were given back.
+func (f *filler) resets(ctx context.Context, v *verdict) error {
+	var asked []*wait
+	var queries []ledger.CrossingQuery
+	v.crossings(func(w *wait) {
+		q := w.crossing()
+		q.TenantID, q.MeterID, q.Seq = f.tenantID, f.book.snapshot.Meter(w.forecast.limit.Meter).ID, math.MaxInt64
+		if w.subject != "" {
+			q.SubjectID = f.subjectID
+		}
+		asked, queries = append(asked, w), append(queries, q)
+	})
+	instants, err := f.reader.ledger.Crossings(ctx, queries)
+	if err != nil {
+		return err
+	}
+	v.settleResets(f.book, func(w *wait) int64 { return instants[slices.Index(asked, w)] })
+	return nil
 }
 
 // planAt returns the version of a plan that was in force for a tenant at an instant: the
@@ -102,20 +122,19 @@ func atFault(rule string) *Error {
 	return &Error{Code: CodeInvalidRequest, Faults: []Fault{{"at", rule}}}
 }
 
-// fill brings into the book what its limits see at its instant, and returns the names of
-// those whose level is approximate.
-func (x *Reader) fill(ctx context.Context, b *book, v versions, tenantID int64, subject string) (approximate map[string]bool, err error) {
+// fill brings into the book what its limits see at its instant.
+func (x *Reader) fill(ctx context.Context, b *book, v versions, tenantID int64, subject string) (*filler, error) {
 	id, err := subjectID(ctx, x.db, tenantID, subject)
 	if err != nil {
 		return nil, err
 	}
-	f := filler{reader: x, book: b, versions: v, tenantID: tenantID, subjectID: id, approximate: make(map[string]bool)}
+	f := &filler{reader: x, book: b, versions: v, tenantID: tenantID, subjectID: id, approximate: make(map[string]bool)}
 	for meter := range b.rules.byMeter {
 		if err := f.meter(ctx, meter, subject); err != nil {
 			return nil, err
 		}
 	}
-	return f.approximate, f.holds(ctx, subject)
+	return f, f.holds(ctx, subject)
 }
 
 // holds brings in the holds that were open, which are all of the last day.
@@ -222,6 +241,9 @@ func (f *filler) windows(ctx context.Context, windows []limitKey) error {
 	}
 	for i, key := range windows {
 		f.book.before[key] = edgeTotals(past[i])
+		for _, edge := range past[i][1:] {
+			f.book.totals[meterKey{meter: key.limit.Meter, subject: key.subject}].returned += edge.Returned
+		}
 	}
 	return nil
 }

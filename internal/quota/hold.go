@@ -2,8 +2,6 @@ package quota
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -110,13 +108,13 @@ func (b *book) expire(h *hold) []line {
 	return lines
 }
 
-// resolutionOf is what a hold is resolved with: equal ones are repetitions.
-func resolutionOf(kind ledger.Kind, costs []int64) [32]byte {
-	b := append([]byte(nil), kind...)
+// resolutionOf is what r resolves a hold with: equal ones are repetitions.
+func resolutionOf(r *Request, costs []int64) [32]byte {
+	same := Request{Kind: r.Kind, Dims: r.Dims}
 	for _, cost := range costs {
-		b = binary.BigEndian.AppendUint64(b, uint64(cost))
+		same.Charges = append(same.Charges, Charge{Cost: cost})
 	}
-	return sha256.Sum256(b)
+	return same.fingerprint()
 }
 
 // resolve answers a settle, release or extend of h and, if it is no dry run, does it.
@@ -133,11 +131,11 @@ func (b *book) resolve(r *Request, h *hold) (verdict, error) {
 	}
 	switch {
 	case h.state == HoldOpen, h.state == HoldExpired && r.Kind == ledger.KindSettle:
-	case h.answer != nil && r.Kind != ledger.KindExtend && h.resolution == resolutionOf(r.Kind, costs):
+	case h.answer != nil && r.Kind != ledger.KindExtend && h.resolution == resolutionOf(r, costs):
 		return verdict{decision: Decision{Allowed: true, Tenant: r.Tenant, Replayed: true, Encoded: h.answer}}, nil
 	default:
 		return verdict{}, &Error{Code: CodeHoldResolved, Faults: []Fault{{"hold", fmt.Sprintf(
-			"must be open: it was %s at %s", h.state, time.UnixMicro(h.resolvedAt).UTC().Format(time.RFC3339Nano))}}}
+			"must be open: it is %s since %s", h.state, time.UnixMicro(h.resolvedAt).UTC().Format(time.RFC3339Nano))}}}
 	}
 	expires := b.nowMicros + r.TTL.Microseconds()
 	if r.Kind == ledger.KindExtend && expires > h.startedMicros+TTLMax.Microseconds() {
@@ -150,7 +148,7 @@ func (b *book) resolve(r *Request, h *hold) (verdict, error) {
 	for i := range h.charges {
 		c := &h.charges[i]
 		if costs[i]-c.charged > b.room(c.meter) { // the expiry's part is in the total already
-			return verdict{}, overflow(fmt.Sprintf("charges[%d].cost", i))
+			return verdict{}, overflow(r.costField(c.meter))
 		}
 		v.decision.Charges = append(v.decision.Charges, ChargeResult{Meter: c.meter, Cost: costs[i], Held: &c.units})
 		l := line{
@@ -171,7 +169,7 @@ func (b *book) resolve(r *Request, h *hold) (verdict, error) {
 		v.lines = append(v.lines, l)
 	}
 	b.enterAll(&v, r)
-	v.decision.Hold, v.hold = b.resolved(r, h, expires, resolutionOf(r.Kind, costs)), h
+	v.decision.Hold, v.hold = b.resolved(r, h, expires, resolutionOf(r, costs)), h
 	v.reportAll(b, r)
 	return v, nil
 }

@@ -245,6 +245,11 @@ func TestAWindowResetsWhenWhatIsLeftOfItHasLeft(t *testing.T) {
 	if err != nil || stands.Limits[0].ResetMS != (50*time.Minute).Milliseconds() {
 		t.Errorf("the limits say that it resets in %d ms, %v, want in 50 minutes", stands.Limits[0].ResetMS, err)
 	}
+	reader := NewReader(h.db.Service(t), h.catalog)
+	past, err := reader.LimitsAt(t.Context(), "acme", "", h.at)
+	if err != nil || past.Limits[0].ResetMS != (50*time.Minute).Milliseconds() {
+		t.Errorf("the limits of that instant say that it resets in %d ms, %v, want in 50 minutes", past.Limits[0].ResetMS, err)
+	}
 	held := h.hold(t, "calls", 1, time.Hour)
 	if got := held.Limits[0].ResetMS; got != time.Hour.Milliseconds() {
 		t.Errorf("with a hold of an hour it resets in %d ms, want in an hour", got)

@@ -21,7 +21,7 @@ type Preview struct {
 	Affected int             `json:"tenants_affected"`  // whose plan, overrides or status the change is about
 	Looked   int             `json:"tenants_looked_at"` // of those; at most 10,000
 	Differ   int             `json:"tenants_differing"` // of those: something is left that was not, or the other way round
-	Denied   int             `json:"tenants_denied"`    // of those: a call of cost 1 would be denied that is not now
+	Denied   int             `json:"tenants_denied"`    // of those: a call of cost 1, or a hold, would be denied that is not now
 }
 
 // A TenantPreview is what changes for one tenant.

@@ -143,6 +143,31 @@ func TestAPreviewOfATenantSeesThatTenantAlone(t *testing.T) {
 	}
 }
 
+func TestAPreviewCountsOverridesAndSwitches(t *testing.T) {
+	t.Parallel()
+	w, _ := newPreviewWorld(t)
+	over := `[{name: hourly, limit: 3, until: "2026-03-02T00:00:00Z", reason: trial}]`
+	p := w.preview(t, "tenants: {acme: {plan: pro, overrides: "+over+"}}")
+	want := []string{"acme pro>pro denied=true | hourly 6/10>0/3 true"}
+	if diff := cmp.Diff(want, p.text()); diff != "" {
+		t.Errorf("of an override (-want +got):\n%s", diff)
+	}
+	w.apply(t, "tenants: {acme: {plan: pro, overrides: "+over+"}}")
+	p = w.preview(t, strings.Replace(previewConfig, "limit: 10, window: 1h", "limit: 20, window: 1h", 1))
+	want = []string{"globex pro>pro denied=false | hourly 9/10>19/20 false", "idle pro>pro denied=false | hourly 10/10>20/20 false"}
+	if diff := cmp.Diff(want, p.text()); diff != "" || p.Affected != 3 {
+		t.Errorf("%d affected; of a plan under an override (-want +got):\n%s", p.Affected, diff)
+	}
+	p = w.preview(t, "tenants: {acme: {plan: pro, overrides: []}}")
+	want = []string{"acme pro>pro denied=false | hourly 0/3>6/10 false"}
+	if diff := cmp.Diff(want, p.text()); diff != "" {
+		t.Errorf("of an override's end (-want +got):\n%s", diff)
+	}
+	if p = w.preview(t, "tenants: {acme: {plan: free, plan_from: next_period}}"); p.Affected != 1 || p.Differ != 0 {
+		t.Errorf("of a switch that is to come: got %+v, want no difference now", p)
+	}
+}
+
 func TestAPreviewListsTheDeniedFirstAndNotMoreThanAHundred(t *testing.T) {
 	t.Parallel()
 	w := newWorldAt(t, holdNoon, previewConfig)

@@ -148,6 +148,16 @@ func (r *Request) chargeFaults() []Fault {
 	return faults
 }
 
+// costField names the field that said what a meter is charged, as its caller wrote it.
+func (r *Request) costField(meter string) string {
+	for _, c := range r.Charges {
+		if c.Meter == meter || c.Meter == "" {
+			return c.field("cost")
+		}
+	}
+	return "cost"
+}
+
 func (c Charge) faults(unnamed bool) []Fault {
 	var faults []Fault
 	if !catalog.ValidName(c.Meter) && !(unnamed && c.Meter == "") {

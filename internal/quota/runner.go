@@ -343,8 +343,10 @@ func (r *runner) loadSets(ctx context.Context, q catalog.Querier, tenants []*ten
 		return err
 	}
 	maps.Copy(r.sets, loaded)
-	for id, set := range loaded {
-		r.engine.degraded.sets.Set(id, set)
+	if d := r.engine.degraded; d != nil { // a preview decides nothing
+		for id, set := range loaded {
+			d.sets.Set(id, set)
+		}
 	}
 	return nil
 }
