@@ -28,8 +28,28 @@ type serveCmd struct {
 	DrainMax   time.Duration `name:"drain-max" default:"30s" env:"QUOTAD_DRAIN_MAX" help:"How long requests under way may take before they are cut off."`
 }
 
+// drainLongest bounds how long a stop may take: a process that nobody sends anything any
+// more has to end.
+const drainLongest = time.Hour
+
+// validate refuses what would not do what its writer meant.
+func (cmd serveCmd) validate() error {
+	switch {
+	case cmd.Listen == "":
+		return errors.New("--listen must be a host and a port, like 127.0.0.1:8080; :8080 listens on every address")
+	case cmd.DrainDelay < 0 || cmd.DrainDelay > drainLongest:
+		return fmt.Errorf("--drain-delay must be from 0s to %s", drainLongest)
+	case cmd.DrainMax <= 0 || cmd.DrainMax > drainLongest:
+		return fmt.Errorf("--drain-max must be more than 0s and at most %s", drainLongest)
+	}
+	return cmd.Degraded.validate()
+}
+
 // Run serves until a signal or a failure.
 func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
+	if err := cmd.validate(); err != nil {
+		return err
+	}
 	config, err := cmd.Database.connConfig()
 	if err != nil {
 		return err
@@ -41,9 +61,6 @@ func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
 	}
 	clients, err := cmd.Clients.resolver()
 	if err != nil {
-		return err
-	}
-	if err := cmd.Degraded.validate(); err != nil {
 		return err
 	}
 	server, err := startServer(ctx, serverConfig{

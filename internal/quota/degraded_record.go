@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -69,7 +70,7 @@ func (g *degrader) once(r *Request, decide func() (Decision, error)) (Decision, 
 		case !granted:
 			continue // it was denied, or could not be recorded
 		case have.Fingerprint != Hash(r.fingerprint()):
-			return Decision{}, &Error{Code: CodeKeyReused, Faults: []Fault{{"Idempotency-Key", "was used before for another request"}}}
+			return Decision{}, errKeyReused()
 		}
 		d := have.decision
 		d.Replayed = true
@@ -111,6 +112,39 @@ func (g *degrader) record(r *Request, d *Decision) error {
 	return g.spool.Append(text)
 }
 
+// recorded answers a request whose key names a grant of this instance that is not in the
+// ledger yet, whether the database is there again or not: the ledger does not know it.
+func (g *degrader) recorded(r *Request) (result Result, known bool) {
+	if g.spool == nil || r.Key == "" || r.DryRun {
+		return Result{}, false
+	}
+	g.mu.Lock()
+	have := g.keyed[keyedGrant{r.Tenant, r.Key}]
+	g.mu.Unlock()
+	if have == nil {
+		return Result{}, false
+	}
+	select {
+	case <-have.done:
+	default:
+		return Result{}, false // its write has not ended: once waits for it
+	}
+	if !have.decision.Allowed {
+		return Result{}, false // it could not be recorded
+	}
+	if have.Fingerprint != Hash(r.fingerprint()) {
+		return Result{Err: errKeyReused()}, true
+	}
+	d := have.decision
+	d.Replayed = true
+	g.engine.metrics.degraded.WithLabelValues("replayed").Inc()
+	return Result{Decision: d}, true
+}
+
+func errKeyReused() *Error {
+	return &Error{Code: CodeKeyReused, Faults: []Fault{{"Idempotency-Key", "was used before for another request"}}}
+}
+
 // remember takes up a grant of an earlier process.
 func (g *degrader) remember(record []byte) {
 	kept, err := readGrant(record)
@@ -150,6 +184,13 @@ func (g *degrader) warnings() (warnings []string) {
 		warnings = append(warnings, fmt.Sprintf("%d requests granted without the database are not in the ledger yet", n))
 	}
 	if g.spool != nil {
+		names, err := g.spool.Leftovers()
+		if len(names) > 0 {
+			warnings = append(warnings, "grants that are not in the ledger wait for a person in --degraded-dir: "+strings.Join(names, ", "))
+		}
+		if err != nil {
+			warnings = append(warnings, "--degraded-dir: "+err.Error())
+		}
 		return warnings
 	}
 	if snapshot := g.engine.snapshot.Load(); snapshot != nil {
@@ -190,6 +231,7 @@ func (g *degrader) post(ctx context.Context) (done bool) {
 		log.Error("grants are damaged; their file is kept", "lines", batch.Damaged)
 	}
 	var grants []*grant
+	entered := 0
 	for _, record := range batch.Records {
 		kept, err := readGrant(record)
 		if err != nil {
@@ -203,7 +245,9 @@ func (g *degrader) post(ctx context.Context) (done bool) {
 	for len(grants) > 0 {
 		n := min(len(grants), grantsPosted)
 		for i, err := range g.engine.adjust(ctx, grants[:n]) {
-			if err != nil && !g.refused(ctx, grants[i], err) {
+			if err == nil {
+				entered++
+			} else if !g.refused(ctx, grants[i], err) {
 				return false
 			}
 		}
@@ -214,7 +258,7 @@ func (g *degrader) post(ctx context.Context) (done bool) {
 		log.Error("grants that are in the ledger cannot be removed", "error", err)
 		return false
 	}
-	log.Info("grants are in the ledger", "grants", len(batch.Records))
+	log.Info("grants are in the ledger", "grants", entered)
 	return true
 }
 
@@ -231,9 +275,12 @@ func (g *degrader) refused(ctx context.Context, kept *grant, err error) bool {
 
 func (g *degrader) setAside(ctx context.Context, record []byte, cause error) bool {
 	path, err := g.spool.SetAside(record)
-	g.engine.config.Log.LogAttrs(ctx, slog.LevelError, "a grant cannot be entered into the ledger and is set aside",
-		slog.String("file", path), slog.Any("cause", cause), slog.Any("error", err))
-	return err == nil
+	if err != nil {
+		g.engine.config.Log.Error("a grant that cannot be entered into the ledger cannot be set aside", "file", path, "cause", cause, "error", err)
+		return false
+	}
+	g.engine.config.Log.Error("a grant cannot be entered into the ledger and is set aside", "file", path, "cause", cause)
+	return true
 }
 
 // forget drops the keys of grants that are in the ledger, which knows them now.

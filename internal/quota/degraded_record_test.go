@@ -199,6 +199,38 @@ func TestAGrantWhoseKeyTheLedgerKnowsIsNotRecordedTwice(t *testing.T) {
 	w.verify(t)
 }
 
+// A retry after the outage gets the answer of then from the instance that gave it, also
+// before the ledger knows of it, and another request under the key is refused.
+func TestARetryGetsTheGrantsAnswerBeforeTheLedgerHasIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, awayConfig)
+	var faults pgtest.Faults
+	e, _, heal := w.cutOff(t, openSpool(t, t.TempDir()), &faults)
+	r := consume("allows", "calls", 3)
+	r.Key = "order-1"
+	granted := mustDecide(t, e, r)
+	outsider := w.db.Hold(t, "allows") // the grant cannot be entered
+	heal()
+	for name, d := range map[string]Decision{"alone": mustDecide(t, e, r), "of a batch": e.DecideAll(t.Context(), []Request{r})[0].Decision} {
+		if !d.Replayed || d.RequestID != granted.RequestID || !d.Degraded {
+			t.Errorf("the retry, %s, got %+v, want the grant's answer", name, d)
+		}
+	}
+	other := consume("allows", "calls", 1)
+	other.Key = "order-1"
+	_, err := e.Decide(t.Context(), other)
+	wantCode(t, err, CodeKeyReused)
+	if err := outsider.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitPosted(t, e)
+	wantOnce(t, w.adjusted(t, "allows"), map[uuid.UUID]bool{granted.RequestID: true})
+	if d := mustDecide(t, e, r); !d.Replayed {
+		t.Errorf("the retry behind the entry got %+v", d)
+	}
+	w.verify(t)
+}
+
 // What the ledger will never take is kept for a person, loudly, and holds nothing up.
 func TestAGrantThatCannotBeEnteredIsSetAside(t *testing.T) {
 	t.Parallel()
@@ -220,6 +252,9 @@ func TestAGrantThatCannotBeEnteredIsSetAside(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, "set-aside.jsonl"))
 	if err != nil || strings.Count(string(text), "\n") != 2 || !strings.Contains(string(text), "gone") {
 		t.Errorf("set aside: %s, %v", text, err)
+	}
+	if warnings := strings.Join(e.Health().Warnings, "\n"); !strings.Contains(warnings, "set-aside.jsonl") {
+		t.Errorf("health warns of %q, want of what was set aside", warnings)
 	}
 	w.verify(t)
 }

@@ -222,6 +222,9 @@ func (e *Engine) Decide(ctx context.Context, r Request) (Decision, error) {
 	if d, ok := e.recall(&r); ok {
 		return d, nil
 	}
+	if granted, ok := e.degraded.recorded(&r); ok {
+		return granted.Decision, granted.Err
+	}
 	return e.do(ctx, &call{request: r})
 }
 
@@ -259,6 +262,10 @@ func (e *Engine) DecideAll(ctx context.Context, requests []Request) []Result {
 		gaveBack = gaveBack || !requests[i].spends()
 		if d, ok := e.recall(&requests[i]); ok && !gaveBack {
 			results[i].Decision = d
+			continue
+		}
+		if granted, ok := e.degraded.recorded(&requests[i]); ok {
+			results[i] = granted
 			continue
 		}
 		calls[i] = &call{request: requests[i]}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // A Batch is the records of one file, oldest first.
@@ -79,6 +80,22 @@ func (s *Spool) SetAside(record []byte) (path string, err error) {
 		return path, fmt.Errorf("set a record aside: %w", err)
 	}
 	return path, nil
+}
+
+// Leftovers returns the names of the files that wait for a person: records that were set
+// aside, and files with damaged ones.
+func (s *Spool) Leftovers() ([]string, error) {
+	files, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list the spool: %w", err)
+	}
+	var names []string
+	for _, file := range files {
+		if name := file.Name(); name == asideName || strings.HasSuffix(name, damagedSuffix) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // Each calls do for every record that is kept, oldest first.
