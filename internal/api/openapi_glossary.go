@@ -155,7 +155,7 @@ var glossary = map[string]string{
 	"until":                 "The instant from which the plan's own numbers hold again.",
 	"OverrideResult.reason": "The reason that was given for it.",
 	"reset_after_ms":        "Milliseconds until nothing of it is used, with no further traffic. Absent if it never resets.",
-	"reset_at":              "Of a fixed window: when it ends, exactly, whatever is used of it.",
+	"reset_at":              "When nothing of it is used any more, with no further traffic, to the microsecond. Absent if nothing is used, or if it never resets.",
 	"window":                "A duration such as 15m or 1h, or for fixed_window hour, day, week, month or year in the tenant's calendar.",
 	"capacity":              "Units a token bucket holds.",
 	"refill":                "Units per duration that a token bucket gets back, such as 2000/1s.",

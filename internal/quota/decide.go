@@ -292,10 +292,6 @@ func (v *verdict) reportAll(b *book, r *Request) {
 // describe fills in how l, the limit at an index of the answer, stands.
 func (v *verdict) describe(b *book, at int, l *limit, subject string) {
 	result, f := &v.decision.Limits[at], b.forecast(l, subject)
-	if window, fixed := l.rule.(fixedWindow); fixed {
-		_, end := window.window(b.nowMicros)
-		result.ResetAt = time.UnixMicro(end).UTC()
-	}
 	used := l.rule.Used(f.view)
 	result.Used, result.Held = used, f.held
 	if l.blocked { // whatever is given back, nothing of it can be used
@@ -309,7 +305,7 @@ func (v *verdict) describe(b *book, at int, l *limit, subject string) {
 		return
 	}
 	if atMicros, ok := f.resetAt(); ok {
-		result.ResetMS = ceilMillis(atMicros - b.clockMicros)
+		result.resetAt(atMicros, b.clockMicros)
 	} else {
 		result.NeverResets = true
 	}

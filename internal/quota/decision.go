@@ -135,7 +135,7 @@ type LimitResult struct {
 	WouldDeny bool              `json:"would_deny,omitzero"` // shadow only
 	RetryMS   *int64            `json:"retry_after_ms,omitzero"`
 	ResetMS   int64             `json:"reset_after_ms"`    // until nothing of it is used, with no further traffic
-	ResetAt   time.Time         `json:"reset_at,omitzero"` // of a fixed window: when it ends
+	ResetAt   time.Time         `json:"reset_at,omitzero"` // the same, exactly; zero if nothing is used, or if it never resets
 	DelayMS   *int64            `json:"delay_ms,omitzero"`
 
 	// Override says why the tenant has other numbers than the plan for now; nil for the
@@ -189,6 +189,11 @@ func (l LimitResult) MarshalJSON() ([]byte, error) {
 		out.ResetMS = &l.ResetMS
 	}
 	return json.Marshal(out)
+}
+
+// resetAt says when nothing of the limit will be used, as a wait from the clock, too.
+func (l *LimitResult) resetAt(atMicros, clockMicros int64) {
+	l.ResetMS, l.ResetAt = ceilMillis(atMicros-clockMicros), time.UnixMicro(atMicros).UTC()
 }
 
 // UnmarshalJSON reads what MarshalJSON writes, so that a kept answer is given again as it

@@ -104,7 +104,7 @@ func (v *verdict) settleResets(b *book, crossing func(w *wait) int64) {
 	for i := range v.waits {
 		if w := &v.waits[i]; w.reset {
 			at, _ := w.freeAt(crossing)
-			v.decision.Limits[w.result].ResetMS = ceilMillis(at - b.clockMicros)
+			v.decision.Limits[w.result].resetAt(at, b.clockMicros)
 		}
 	}
 }
