@@ -110,6 +110,7 @@ func startService(t *testing.T, db *pgtest.DB, deadline time.Duration, edit ...f
 	registry := prometheus.NewRegistry()
 	engine, err := quota.NewEngine(quota.Config{
 		Database: pool.Config().ConnConfig, Catalog: s.store, Log: log, Metrics: registry, Deadline: deadline,
+		DecisionDeadline: max(250*time.Millisecond, deadline/12), // what is patient with calls is so with the server, too
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -201,7 +201,7 @@ func TestPlainAnswersLikeQuotad(t *testing.T) {
 	t.Parallel()
 	real := `{"allowed":true,"tenant":"acme","request_id":"x","decided_at":"2026-01-02T03:04:05.678901Z",` +
 		`"charges":[{"meter":"m","cost":1}],"remaining":9,"limits":[{"name":"hourly","meter":"m","unit":"u","algorithm":"sliding_log",` +
-		`"scope":"tenant","mode":"enforce","limit":10,"used":1,"held":0,"remaining":9,"reset_after_ms":1}],` +
+		`"scope":"tenant","mode":"enforce","limit":10,"used":1,"held":0,"remaining":9,"reset_after_ms":1,"reset_at":"2026-01-02T03:04:05.679901Z"}],` +
 		`"receipt":{"first_seq":1,"seq":1,"hash":"00"}}`
 	if _, err := plainHandler(plainSpec{Body: []byte(real)}); err != nil {
 		t.Error(err)

@@ -59,6 +59,7 @@ type plainLimit struct {
 	Held      int64  `json:"held"`
 	Remaining int64  `json:"remaining"`
 	ResetMS   int64  `json:"reset_after_ms"`
+	ResetAt   string `json:"reset_at"`
 }
 
 type plainReceipt struct {
