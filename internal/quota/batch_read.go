@@ -103,6 +103,7 @@ type reads struct {
 	keys       []keyQuery
 	keysFor    []*tenantWork
 	holds      []holdQuery
+	holdsOf    map[int64]*tenantWork // by the tenant's number
 	originals  []originalQuery
 	originalOf []*tenantWork
 	unknown    []string
@@ -151,7 +152,7 @@ func (b *batch) queueReads(queries *pgx.Batch, first bool) bool {
 	})
 	queueLevels(queries, in.levels, func(i int, v level) { *in.levelsFor[i] = v })
 	queueKeys(queries, in.keys, func(i int, kept keptAnswer) { in.keysFor[i].keys[in.keys[i].key] = kept })
-	queueHolds(queries, in.holds, b.foundHold)
+	queueHolds(queries, in.holds, func(h storedHold) { in.holdsOf[h.tenantID].foundHold(h) })
 	queueOriginals(queries, in.originals, func(i int, o original, s ledger.SubjectRow) {
 		in.originalOf[i].originals[o.seq] = &o
 		subjectSlot{in.originalOf[i], o.subject}.found(s)
@@ -164,9 +165,8 @@ func (b *batch) queueReads(queries *pgx.Batch, first bool) bool {
 
 // foundHold notes a hold, which may come twice: as one that is open and as one that is
 // named.
-func (b *batch) foundHold(h storedHold) {
-	t := b.byID(h.tenantID)
-	if t == nil || t.holds[h.id] != nil {
+func (t *tenantWork) foundHold(h storedHold) {
+	if t.holds[h.id] != nil {
 		return
 	}
 	t.holds[h.id] = &h.hold
@@ -174,15 +174,6 @@ func (b *batch) foundHold(h storedHold) {
 		t.book.holds = append(t.book.holds, &h.hold)
 	}
 	subjectSlot{t, h.subject}.found(ledger.SubjectRow{ID: h.subjectID, Digest: h.subjectDigest})
-}
-
-// byID returns the work on a tenant whose number is known, or nil.
-func (b *batch) byID(tenantID int64) *tenantWork {
-	i := slices.IndexFunc(b.tenants, func(t *tenantWork) bool { return t.facts.tenantID == tenantID && t.book != nil })
-	if i < 0 {
-		return nil
-	}
-	return b.tenants[i]
 }
 
 // found notes what the ledger knows of a subject.
@@ -209,7 +200,7 @@ func (b *batch) want(in *reads, t *tenantWork) {
 	}
 	if t.holding && !t.holdsRead {
 		t.holdsRead = true
-		in.holds = append(in.holds, holdQuery{tenantID: t.facts.tenantID})
+		in.wantHolds(t, holdQuery{tenantID: t.facts.tenantID})
 	}
 	if t.locked { // only then is it known what is over
 		for _, h := range t.book.due() {
@@ -233,7 +224,7 @@ func (b *batch) wantCall(in *reads, t *tenantWork, c *call) {
 		h, asked := t.holds[r.Hold]
 		if !asked {
 			t.holds[r.Hold] = nil
-			in.holds = append(in.holds, holdQuery{t.facts.tenantID, r.Hold})
+			in.wantHolds(t, holdQuery{t.facts.tenantID, r.Hold})
 		}
 		if h != nil {
 			in.wantHold(t, h)
@@ -253,6 +244,13 @@ func (b *batch) wantCall(in *reads, t *tenantWork, c *call) {
 			b.wantMeter(in, t, r.Charges[i].Meter, r.Subject)
 		}
 	}
+}
+
+func (in *reads) wantHolds(t *tenantWork, q holdQuery) {
+	if in.holdsOf == nil {
+		in.holdsOf = make(map[int64]*tenantWork)
+	}
+	in.holds, in.holdsOf[q.tenantID] = append(in.holds, q), t
 }
 
 func (in *reads) wantHold(t *tenantWork, h *hold) {

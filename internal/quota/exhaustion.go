@@ -1,9 +1,6 @@
 package quota
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"maps"
 	"slices"
 	"time"
 
@@ -177,33 +174,11 @@ func (b *batch) giveBack() {
 	}
 }
 
-// questionOf digests all that a denial of r depends on, besides the tenant's state: every
-// field length-prefixed, so that only an equal question has the same digest.
+// questionOf digests all that a denial of r depends on, besides its tenant: dims decide
+// nothing.
 func questionOf(r *Request) cache.Question {
-	var buffer [256]byte
-	b := buffer[:0]
-	text := func(s string) {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
-		b = append(b, s...)
-	}
-	number := func(n int64) { b = binary.BigEndian.AppendUint64(b, uint64(n)) }
-
-	text(r.Tenant)
-	text(r.Subject)
-	for _, c := range r.Charges {
-		text(c.Meter)
-		if c.Pools == nil {
-			number(-1)
-			number(c.Cost)
-			continue
-		}
-		number(int64(len(c.Pools)))
-		for _, pool := range slices.Sorted(maps.Keys(c.Pools)) {
-			text(pool)
-			number(c.Pools[pool])
-		}
-	}
-	return sha256.Sum256(b)
+	asked := Request{Subject: r.Subject, Charges: r.Charges}
+	return asked.fingerprint()
 }
 
 // size is about what a denial takes, its share of maps and lists included.

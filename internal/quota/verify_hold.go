@@ -168,8 +168,10 @@ func checkHolds(ctx context.Context, db ledger.Querier, v *ledger.Verification, 
 	if err != nil {
 		return nil, fmt.Errorf("read holds: %w", err)
 	}
+	have := make(map[uuid.UUID]bool, len(kept))
 	for i := range kept {
 		h := &kept[i]
+		have[h.id] = true
 		if wrong := h.differs(want[h.id]); wrong != "" {
 			details = append(details, fmt.Sprintf("hold %s %s", h.id, wrong))
 		}
@@ -180,7 +182,7 @@ func checkHolds(ctx context.Context, db ledger.Querier, v *ledger.Verification, 
 			continue
 		}
 		open++
-		if !slices.ContainsFunc(kept, func(have storedHold) bool { return have.id == id }) {
+		if !have[id] {
 			details = append(details, fmt.Sprintf("hold %s of entry %d is open and missing", id, h.firstSeq))
 		}
 	}
