@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,6 +47,40 @@ var matrixPlans = map[string]string{"huge": "huge", "globex": "pro", "nobody": "
 
 // matrixParams fills the parameters of a pattern, all but {tenant}.
 var matrixParams = strings.NewReplacer("{meter}", "api.calls", "{plan}", "pro", "{seq}", "1", "{version}", "1")
+
+// openRoutes need no key: they name no tenant, and whoever watches an instance has none.
+var openRoutes = []string{"GET /healthz", "GET /readyz", "GET /metrics", "GET /openapi.json"}
+
+// A route cannot be added without saying who may call it: what its row says fits what its
+// requests name, and the matrix below then tries it.
+func TestEveryRouteSaysWhoMayCallIt(t *testing.T) {
+	t.Parallel()
+	for _, rt := range newService(t).handler.Routes() {
+		name := rt.Method + " " + rt.Pattern
+		body, query := matrixBodies[name], matrixQueries[name]
+		changes := rt.Method != http.MethodGet
+		for _, rule := range []struct {
+			broken bool
+			says   string
+		}{
+			{rt.Scope == "" && !slices.Contains(openRoutes, name), "has a scope, or is one of the few that need no key"},
+			{rt.Scope != "" && !slices.Contains(catalog.KeyScopes(), rt.Scope), "has a scope that keys have"},
+			{rt.Scope == "" && (rt.Tenancy != TenancyNone || changes), "without a key names no tenant and changes nothing"},
+			{rt.Tenancy < TenancyNone || rt.Tenancy > TenancyUnbound, "has a tenancy"},
+			{strings.Contains(rt.Pattern, "{tenant}") != (rt.Tenancy == TenancyPath), "with {tenant} in the path is TenancyPath"},
+			{strings.Contains(query, "{tenant}") != (rt.Tenancy == TenancyQuery), "with the tenant in the query is TenancyQuery"},
+			{strings.Contains(rt.Pattern, "{hold}") && !rt.namesTenant(), "about a hold names its tenant"},
+			{strings.Contains(rt.Pattern, "{plan}") && rt.Tenancy != TenancyPlan && rt.Tenancy != TenancyUnbound, "about a plan is TenancyPlan"},
+			{(rt.Tenancy == TenancyBody || rt.Tenancy == TenancyItems) != strings.Contains(body, "{tenant}"), "with the tenant in the body is TenancyBody or TenancyItems"},
+			{changes && !rt.namesTenant() && rt.Tenancy != TenancyUnbound, "that changes what tenants share is TenancyUnbound"},
+			{(rt.Method == http.MethodPut || rt.Method == http.MethodPost) && body == "", "that takes a body has one in matrixBodies"},
+		} {
+			if rule.broken {
+				t.Errorf("%s breaks the rule that a route %s", name, rule.says)
+			}
+		}
+	}
+}
 
 // No key ever sees or spends for a tenant that it is not for, on any route, whatever
 // its scope: every route of the table against every kind of key.
@@ -157,6 +192,16 @@ func (s *service) wantDone(rt Route, tenant string, a answer) {
 // anew each time.
 func (s *service) matrixRequest(rt Route, tenant, token string) request {
 	s.t.Helper()
+	hold := ""
+	if strings.Contains(rt.Pattern, "{hold}") {
+		hold = s.matrixHold(tenant)
+	}
+	return s.matrixRequestOf(rt, tenant, token, hold)
+}
+
+// matrixRequestOf is matrixRequest about a given hold.
+func (s *service) matrixRequestOf(rt Route, tenant, token, hold string) request {
+	s.t.Helper()
 	if rt.Method == http.MethodPut && tenant == "nobody" {
 		tenant = "newcomer" // nobody stays unknown
 	}
@@ -169,9 +214,7 @@ func (s *service) matrixRequest(rt Route, tenant, token string) request {
 		key, _ := s.newKey(catalog.KeySpec{Scopes: []catalog.KeyScope{catalog.KeyRead}})
 		path = strings.ReplaceAll(path, "{key}", key.ID)
 	}
-	if strings.Contains(path, "{hold}") {
-		path = strings.ReplaceAll(path, "{hold}", s.matrixHold(tenant))
-	}
+	path = strings.ReplaceAll(path, "{hold}", hold)
 	body := strings.ReplaceAll(matrixBodies[rt.Method+" "+rt.Pattern], "{tenant}", tenant)
 	return request{method: rt.Method, path: path, body: body, token: token, header: matrixHeaders[rt.Pattern]}
 }

@@ -398,6 +398,6 @@ var operations = map[string]operation{
 	},
 	"GET /openapi.json": {
 		id: "openapi", tag: "operate", summary: "This document",
-		answer: object{"type": "object"}, answers: "This document.",
+		answer: object{"type": "object"}, answers: "This document.", codes: []code{codeInvalidRequest},
 	},
 }

@@ -185,7 +185,15 @@ type answer struct {
 	body   string
 }
 
+// do sends a request and holds its answer to the OpenAPI document.
 func (s *service) do(r request) answer {
+	s.t.Helper()
+	a := s.send(r)
+	s.holdToDocument(r, a)
+	return a
+}
+
+func (s *service) send(r request) answer {
 	s.t.Helper()
 	var body io.Reader
 	if r.body != "" {
@@ -210,9 +218,7 @@ func (s *service) do(r request) answer {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	a := answer{response.StatusCode, response.Header, string(text)}
-	s.holdToDocument(r, a)
-	return a
+	return answer{response.StatusCode, response.Header, string(text)}
 }
 
 // consume posts a body with a key that may decide for every tenant.
