@@ -149,17 +149,7 @@ func (s *server) start(ctx context.Context) error {
 func (s *server) run(ctx context.Context) {
 	base, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stopEngine = stop
-	s.http = &http.Server{
-		Handler:           http.HandlerFunc(s.serve),
-		ConnState:         s.count,
-		ReadHeaderTimeout: readHeaderMax,
-		ReadTimeout:       readMax,
-		WriteTimeout:      writeMax,
-		IdleTimeout:       idleMax,
-		MaxHeaderBytes:    headerBytesMax,
-		TLSConfig:         s.config.TLS,
-		ErrorLog:          slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
-	}
+	s.http = s.newHTTP()
 	group, failed := errgroup.WithContext(base)
 	s.running, s.failed = group, failed.Done()
 	group.Go(func() error { return s.engine.Run(base) })
@@ -174,6 +164,21 @@ func (s *server) run(ctx context.Context) {
 		}
 		return nil
 	})
+}
+
+// newHTTP makes the HTTP server, with every bound on what a connection may take.
+func (s *server) newHTTP() *http.Server {
+	return &http.Server{
+		Handler:           http.HandlerFunc(s.serve),
+		ConnState:         s.count,
+		ReadHeaderTimeout: readHeaderMax,
+		ReadTimeout:       readMax,
+		WriteTimeout:      writeMax,
+		IdleTimeout:       idleMax,
+		MaxHeaderBytes:    headerBytesMax,
+		TLSConfig:         s.config.TLS,
+		ErrorLog:          slog.NewLogLogger(s.config.Log.Handler(), slog.LevelDebug),
+	}
 }
 
 // serve answers a request. A client that was told to close its connection sends

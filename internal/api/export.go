@@ -138,7 +138,7 @@ func (c *call) writeChunk() bool {
 		return true
 	}
 	controller := http.NewResponseController(c.w)
-	if err := controller.SetWriteDeadline(time.Now().Add(chunkWriteMax)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := controller.SetWriteDeadline(time.Now().Add(c.h.chunkWriteMax)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return false
 	}
 	_, err := c.w.Write(c.out)

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -332,5 +334,40 @@ func TestAnExportMayTakeLongerThanARequest(t *testing.T) {
 	body, err := s.stream(impatient.URL + "/v1/tenants/huge/entries?format=ndjson")
 	if got := len(ndjsonEntries(t, body)); err != nil || got != 2*ledger.EntriesMax+1 {
 		t.Errorf("%d entries came, %v", got, err)
+	}
+}
+
+// A reader that stops reading a stream is let go after a chunk's time. It holds nothing of
+// the database meanwhile, and no more memory than a chunk.
+func TestAnExportThatNobodyReadsIsCut(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.handler.chunkWriteMax = 200 * time.Millisecond
+	s.consume(`{"tenant":"huge","meter":"api.calls"}`).want(t, 200)
+	s.fillLedger("huge", 30*ledger.EntriesMax) // more than the kernel's buffers take
+	for _, format := range []string{"csv", "ndjson"} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+			t.Fatal(err)
+		}
+		ask := rawRequest("GET", "/v1/tenants/huge/entries?format="+format, s.token(catalog.KeyAudit, ""), "")
+		if _, err := io.WriteString(conn, ask); err != nil {
+			t.Fatal(err)
+		}
+		const gone = `quotad_http_request_seconds_count{class="4xx",route="GET /v1/tenants/{tenant}/entries"} `
+		want := gone + map[string]string{"csv": "1", "ndjson": "2"}[format]
+		for until := time.Now().Add(time.Minute); !strings.Contains(s.do(request{method: "GET", path: "/metrics"}).body, want); {
+			if time.Now().After(until) {
+				t.Fatalf("the export of %s goes on with nobody who reads it", format)
+			}
+			runtime.Gosched()
+		}
+		if logs := s.logs.String(); strings.Contains(logs, "level=ERROR") {
+			t.Errorf("a reader that is gone is no error of ours: %s", logs)
+		}
 	}
 }

@@ -58,6 +58,9 @@ type Handler struct {
 	calls    sync.Pool // of *call
 	metrics  *httpMetrics
 	warnings lineLimit
+
+	chunkWriteMax time.Duration // shorter in a test
+
 	draining atomic.Bool
 }
 
@@ -70,7 +73,7 @@ func New(config Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Handler{Config: config, log: config.Log, metrics: metrics}
+	h := &Handler{Config: config, log: config.Log, metrics: metrics, chunkWriteMax: chunkWriteMax}
 	if h.NewID == nil {
 		h.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 	}
