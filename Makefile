@@ -12,7 +12,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: ## Everything a change must pass, as in CI: format, vet, staticcheck, race, tests
+check: ## Everything a change must pass, as in CI: format, vet, staticcheck, vulnerabilities, race, tests
 	bash .ci/run
 
 .PHONY: test

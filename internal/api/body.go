@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -305,7 +306,15 @@ func fieldOfPointer(pointer jsontext.Pointer) string {
 // fieldBytesMax bounds a field name that the caller made up and an answer repeats.
 const fieldBytesMax = 128
 
+// shorten makes a caller's field name fit to be repeated: in bounds, and without control
+// characters, some of which JSON leaves as they are for the terminal that shows an answer.
 func shorten(field string) string {
+	field = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, field)
 	if len(field) <= fieldBytesMax {
 		return field
 	}
