@@ -132,3 +132,27 @@ func FuzzSubject(f *testing.F) {
 		}
 	})
 }
+
+// FuzzPrefixes holds the reader of trusted proxies to this: a prefix is read again from
+// its own text, and none that is accepted is of all addresses.
+func FuzzPrefixes(f *testing.F) {
+	for _, text := range []string{"10.0.0.0/8", "10.1.2.3/8", "::1", "2001:db8::/32", "::ffff:10.0.0.0/104", "0.0.0.0/0", "fe80::1%eth0", "fe80::1%a/64", "10.0.0.1/33", " ::1 ", "1.2.3"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		prefixes, err := ParsePrefixes([]string{text})
+		if err != nil {
+			if len(prefixes) > 0 {
+				t.Fatalf("ParsePrefixes(%q) = %v with %v", text, prefixes, err)
+			}
+			return
+		}
+		again, err := ParsePrefixes([]string{prefixes[0].String()})
+		if err != nil || again[0] != prefixes[0] {
+			t.Fatalf("ParsePrefixes(%q) = %v, and of that %v, %v", text, prefixes, again, err)
+		}
+		if _, err := New(Config{TrustedProxies: prefixes, IPv4Bits: 32, IPv6Bits: 64}); (err != nil) != (prefixes[0].Bits() == 0) {
+			t.Fatalf("New with %v: %v; want it refused if it is every address", prefixes, err)
+		}
+	})
+}

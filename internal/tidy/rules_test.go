@@ -33,6 +33,7 @@ var goRules = []rule{
 	{"no-init", noInit},
 	{"no-dot-import", noDotImport},
 	{"no-skip", noSkip},
+	{"secret-compare", secretCompare},
 	{"import-groups", importGroups},
 	{"doc-comment", docComment},
 	{"no-todo", noTodo},
@@ -220,5 +221,48 @@ func (f *file) banned(instead, importPath string, names ...string) (found []find
 		call := importPath + "." + use.Sel.Name
 		found = append(found, f.at(use, call, call+": "+instead))
 	}
+	return found
+}
+
+// secretPattern is how what must not be guessed, and its hash, are called.
+var secretPattern = regexp.MustCompile(`(?i)secret`)
+
+// secretCompare keeps secrets and their hashes out of comparisons that end at the first
+// byte that differs, which tell how much of a guess was right. An empty one is no guess.
+func secretCompare(f *file) (found []finding) {
+	if f.isTest() {
+		return nil
+	}
+	secret := func(expr ast.Expr) bool {
+		switch e := expr.(type) {
+		case *ast.Ident:
+			return secretPattern.MatchString(e.Name)
+		case *ast.SelectorExpr:
+			return secretPattern.MatchString(e.Sel.Name)
+		}
+		return false
+	}
+	empty := func(expr ast.Expr) bool {
+		literal, ok := expr.(*ast.BasicLit)
+		return ok && literal.Value == `""`
+	}
+	ast.Inspect(f.syntax, func(node ast.Node) bool {
+		var compared []ast.Expr
+		switch n := node.(type) {
+		case *ast.BinaryExpr:
+			if n.Op == token.EQL || n.Op == token.NEQ {
+				compared = []ast.Expr{n.X, n.Y}
+			}
+		case *ast.CallExpr:
+			called, ok := n.Fun.(*ast.SelectorExpr)
+			if ok && slices.Contains([]string{"Equal", "Compare", "HasPrefix", "EqualFold"}, called.Sel.Name) {
+				compared = n.Args
+			}
+		}
+		if slices.ContainsFunc(compared, secret) && !slices.ContainsFunc(compared, empty) {
+			found = append(found, f.at(node, "compare", "compare secrets with subtle.ConstantTimeCompare"))
+		}
+		return true
+	})
 	return found
 }
