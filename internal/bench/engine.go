@@ -39,12 +39,13 @@ func runEngine(ctx context.Context, spec sqlSpec) (m measurement, err error) {
 		stop()
 		err = errors.Join(err, group.Wait())
 	}()
+	pools := callPools()
 	return spec.Drive.run(ctx, func(_ context.Context, i int) (caller, error) {
 		random := rand.New(rand.NewPCG(2, uint64(i)))
 		return func(ctx context.Context) (bool, error) {
 			d, err := engine.Decide(ctx, quota.Request{
 				Tenant:  spec.Names[random.IntN(len(spec.Names))],
-				Charges: []quota.Charge{{Meter: meterName, Cost: 1}},
+				Charges: []quota.Charge{{Meter: meterName, Pools: pools}},
 			})
 			return d.Allowed, err
 		}, nil

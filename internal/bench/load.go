@@ -87,10 +87,11 @@ type target struct {
 }
 
 func newTarget(spec *loadSpec, tenant string) target {
-	body := fmt.Sprintf(`{"tenant":%q,"meter":%q,"cost":1}`, tenant, meterName)
+	body := callBody(tenant)
 	if spec.DryRun {
-		body = fmt.Sprintf(`{"tenant":%q,"meter":%q,"cost":1,"dry_run":true}`, tenant, meterName)
+		body += `,"dry_run":true`
 	}
+	body += "}"
 	return target{
 		request: fmt.Appendf(nil, "POST /v1/consume HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n"+
 			"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", spec.Address, spec.Token, len(body), body),

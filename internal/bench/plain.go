@@ -25,9 +25,9 @@ type plainSpec struct {
 
 // plainRequest is the body of a request.
 type plainRequest struct {
-	Tenant string `json:"tenant"`
-	Meter  string `json:"meter"`
-	Cost   int64  `json:"cost"`
+	Tenant string           `json:"tenant"`
+	Meter  string           `json:"meter"`
+	Pools  map[string]int64 `json:"pools"`
 }
 
 // plainAnswer is the body of an allowed answer, in quotad's order.
@@ -132,7 +132,7 @@ func plainHandler(spec plainSpec) (http.Handler, error) {
 		}
 		answer := pattern
 		answer.Tenant = asked.Tenant
-		answer.Charges = []plainCharge{{Meter: asked.Meter, Cost: asked.Cost}}
+		answer.Charges = []plainCharge{{Meter: asked.Meter, Cost: asked.Pools["input_tokens"] + outputWeight*asked.Pools["output_tokens"]}}
 		body, err := json.Marshal(&answer)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -6,28 +6,52 @@ import (
 	"time"
 )
 
-// Every subject decides the same: one unit of one meter under one sliding log that never
-// denies, so that each decision does all of its work.
+// Every subject decides the same: a model call's tokens, weighted to units of one meter,
+// under a sliding log and a token bucket that never deny, so that each decision does all
+// of its work.
 const (
-	meterName  = "api.calls"
-	planName   = "bench"
-	hotTenant  = "hot"
-	idleTenant = "idle" // a window ago it was busy
-	limitUnits = 1_000_000_000
-	limitSpan  = time.Hour
-	tenantsMax = 10_000 // what a configuration file may hold
+	meterName    = "llm.tokens"
+	planName     = "bench"
+	bucketName   = "burst" // the plan's second limit
+	hotTenant    = "hot"
+	idleTenant   = "idle" // a window ago it was busy
+	inputTokens  = 20
+	outputTokens = 5
+	outputWeight = 4
+	callUnits    = inputTokens + outputWeight*outputTokens
+	limitUnits   = 999_999_999_999 // of the window, and the bucket's capacity
+	limitSpan    = time.Hour
+	tenantsMax   = 10_000 // what a configuration file may hold
 )
 
-// configuration is a file for quotad to apply.
+// callPools are the tokens of one call.
+func callPools() map[string]int64 {
+	return map[string]int64{"input_tokens": inputTokens, "output_tokens": outputTokens}
+}
+
+// callBody is a request to consume, but for its end.
+func callBody(tenant string) string {
+	return fmt.Sprintf(`{"tenant":%q,"meter":%q,"pools":{"input_tokens":%d,"output_tokens":%d}`,
+		tenant, meterName, inputTokens, outputTokens)
+}
+
+// configuration is a file for quotad to apply. The bucket refills a unit a microsecond,
+// so its level is a whole number at every instant.
 func configuration(tenants []string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "meters:\n  %s: {unit: call}\nplans:\n  %s:\n    limits:\n"+
-		"      - {name: hourly, meter: %s, algorithm: sliding_log, limit: %d, window: %s}\ntenants:\n",
-		meterName, planName, meterName, limitUnits, limitSpan)
+	fmt.Fprintf(&b, "meters:\n  %[1]s: {unit: token, weights: {input_tokens: 1, output_tokens: %[2]d}}\nplans:\n  %[3]s:\n    limits:\n"+
+		"      - {name: hourly, meter: %[1]s, algorithm: sliding_log, limit: %[4]d, window: %[5]s}\n"+
+		"      - {name: %[6]s, meter: %[1]s, algorithm: token_bucket, capacity: %[4]d, refill: 1000000/1s}\ntenants:\n",
+		meterName, outputWeight, planName, limitUnits, limitSpan, bucketName)
 	for _, name := range tenants {
 		fmt.Fprintf(&b, "  %s: {plan: %s}\n", name, planName)
 	}
 	return b.String()
+}
+
+// bucketUsed is what is missing in the bucket a while after so much was.
+func bucketUsed(used int64, elapsed time.Duration) int64 {
+	return max(0, used-max(0, elapsed.Microseconds()))
 }
 
 // tenantNames are those that requests are spread over; the hot one alone for 0.

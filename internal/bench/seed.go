@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	entriesMax = 100_000_000
+	// entriesMax in a window leave each the time in which the bucket is full again.
+	entriesMax = 50_000_000
 	// seedSpan is how long ago seeded entries begin: a month's partition and part of the
 	// one before, which both exist.
 	seedSpan = 28 * 24 * time.Hour
@@ -121,8 +122,8 @@ func (s *seeding) row() ([]any, error) {
 	}
 	e := ledger.Entry{
 		Tenant: s.names[i], Seq: seq, At: at, EffectiveAt: at, Kind: ledger.KindConsume, Meter: meterName,
-		Units: 1, Total: seq, RequestID: requestID, BatchID: s.batchID,
-		PlanVersionID: s.plan.versionID, SpecDigest: s.plan.specDigest, LimitsUsed: []int64{s.used(i, seq)},
+		Units: callUnits, Total: seq * callUnits, RequestID: requestID, BatchID: s.batchID,
+		PlanVersionID: s.plan.versionID, SpecDigest: s.plan.specDigest, LimitsUsed: []int64{s.used(i, seq), 0},
 	}
 	e.Hash = e.ChainHash(s.heads[i])
 	s.heads[i] = e.Hash
@@ -133,16 +134,16 @@ func (s *seeding) row() ([]any, error) {
 	}, nil
 }
 
-// used is what the limit had counted just before an entry: those in its window.
+// used is what the window had counted just before an entry: those in its window.
 func (s *seeding) used(i int, seq int64) int64 {
 	first := max(1, seq-int64(limitSpan/s.step)-1)
 	for first < seq && !s.at(i, first).After(s.at(i, seq).Add(-limitSpan)) {
 		first++
 	}
-	return seq - first
+	return (seq - first) * callUnits
 }
 
-// finish brings accounts and counters to where the entries end.
+// finish brings accounts, counters and buckets to where the entries end.
 func (s *seeding) finish(ctx context.Context) error {
 	seqs, lastAts, heads := make([]int64, len(s.ids)), make([]time.Time, len(s.ids)), make([][]byte, len(s.ids))
 	for i := range s.ids {
@@ -151,6 +152,9 @@ func (s *seeding) finish(ctx context.Context) error {
 	if _, err := s.book.admin.Exec(ctx, advanceAccountsSQL, s.ids, seqs, lastAts, heads); err != nil {
 		return err
 	}
-	_, err := s.book.admin.Exec(ctx, seedTotalsSQL, s.ids, seqs, lastAts, heads, s.plan.meterID)
+	if _, err := s.book.admin.Exec(ctx, seedTotalsSQL, s.ids, seqs, lastAts, s.plan.meterID, callUnits); err != nil {
+		return err
+	}
+	_, err := s.book.admin.Exec(ctx, seedLevelsSQL, s.ids, lastAts, bucketName, s.plan.versionID, limitUnits-callUnits)
 	return err
 }

@@ -40,10 +40,10 @@ where a.tenant = $1
 for update of a`
 
 // A statement of its own after the lock, so that it sees what the last holder committed.
-// index: account_tenant_unique, meter_total_pkey, entry_window; one descent each. lock:
-// none, the account lock is held.
+// index: account_tenant_unique, meter_total_pkey, entry_window, level_pkey; one descent
+// each. lock: none, the account lock is held.
 const standingSQL = `
-select now.at, coalesce(t.units, 0), coalesce(t.calls, 0), e.before
+select now.at, coalesce(t.units, 0), coalesce(t.calls, 0), e.before, l.units, l.at
 from quotad.account a
 cross join lateral (
   select greatest(quotad.decision_clock(), a.last_at) as at
@@ -62,6 +62,12 @@ left join lateral (
   order by e.at, e.seq
   limit 1
 ) e on true
+left join lateral (
+  select l.units, l.at
+  from quotad.level l
+  where l.tenant_id = a.tenant_id and l.limit_name = $4 and l.subject_id = 0
+  limit 1
+) l on true
 where a.tenant = $1`
 
 func queueStanding(b *pgx.Batch, tenant string, meterID int32, s *standing) {
@@ -71,8 +77,8 @@ func queueStanding(b *pgx.Batch, tenant string, meterID int32, s *standing) {
 		copy(s.head[:], head)
 		return err
 	})
-	b.Queue(standingSQL, tenant, meterID, limitSpan.Microseconds()).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&s.at, &s.units, &s.calls, &s.before)
+	b.Queue(standingSQL, tenant, meterID, limitSpan.Microseconds(), bucketName).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&s.at, &s.units, &s.calls, &s.before, &s.left, &s.leftAt)
 	})
 }
 
@@ -101,6 +107,17 @@ func queuePosting(b *pgx.Batch, p *ledger.Posting, calls int64) {
 	b.Queue(upsertTotalSQL, p.TenantID, p.MeterID, p.Total, calls, p.At)
 	b.Queue(insertEntrySQL, p.TenantID, p.Seq, p.At, string(p.Kind), p.MeterID, p.Units, p.Total,
 		p.RequestID, p.BatchID, p.PlanVersionID, p.LimitsUsed, p.Hash[:])
+}
+
+// index: level_pkey. lock: a row of an account that is locked; updates stay HOT.
+const upsertLevelSQL = `
+insert into quotad.level (tenant_id, limit_name, subject_id, plan_version_id, override_set_id, units, remainder, denominator, at)
+values ($1, $2, 0, $3, 0, $4, 0, 1, $5)
+on conflict (tenant_id, limit_name, subject_id) do update
+set plan_version_id = excluded.plan_version_id, units = excluded.units, at = excluded.at`
+
+func queueLevel(b *pgx.Batch, p *ledger.Posting, left int64) {
+	b.Queue(upsertLevelSQL, p.TenantID, bucketName, p.PlanVersionID, left, p.At)
 }
 
 // index: none. lock: a new row only.
@@ -156,8 +173,14 @@ where a.tenant_id = u.tenant_id`
 // index: meter_total_pkey. lock: new rows only.
 const seedTotalsSQL = `
 insert into quotad.meter_total (tenant_id, meter_id, subject_id, units, held, calls, last_at)
-select u.tenant_id, $5, 0, u.units, 0, u.units, u.last_at
-from unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::bytea[]) as u(tenant_id, units, last_at, head_hash)`
+select u.tenant_id, $4, 0, u.calls * $5, 0, u.calls, u.last_at
+from unnest($1::bigint[], $2::bigint[], $3::timestamptz[]) as u(tenant_id, calls, last_at)`
+
+// index: level_pkey. lock: new rows only.
+const seedLevelsSQL = `
+insert into quotad.level (tenant_id, limit_name, subject_id, plan_version_id, override_set_id, units, remainder, denominator, at)
+select u.tenant_id, $3, 0, $4, 0, $5, 0, 1, u.last_at
+from unnest($1::bigint[], $2::timestamptz[]) as u(tenant_id, last_at)`
 
 // What autovacuum does in its own time with a table that has grown.
 const vacuumSQL = `vacuum (analyze) quotad.entry, quotad.account, quotad.meter_total`

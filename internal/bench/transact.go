@@ -85,10 +85,12 @@ type standing struct {
 	at           time.Time
 	units, calls int64
 	before       *int64 // the running total before the window; nil when it is empty
+	left         *int64 // in the bucket at leftAt; nil when it was never used
+	leftAt       *time.Time
 }
 
-// decide locks the account, reads counter and window edge, decides, and writes entry,
-// counter and account.
+// decide locks the account, reads counter, window edge and bucket, decides, and writes
+// entry, counter, bucket and account.
 func (t *transactor) decide(ctx context.Context, tenant string) (allowed bool, err error) {
 	var read pgx.Batch
 	var s standing
@@ -100,17 +102,15 @@ func (t *transactor) decide(ctx context.Context, tenant string) (allowed bool, e
 	if s.tenantID == 0 {
 		return false, fmt.Errorf("there is no tenant %q", tenant)
 	}
-	var used int64
-	if s.before != nil {
-		used = s.units - *s.before
-	}
+	inWindow, inBucket := s.used()
 	var write pgx.Batch
-	if allowed = used+1 <= limitUnits; allowed {
-		p, err := t.entry(tenant, used, &s)
+	if allowed = inWindow+callUnits <= limitUnits && inBucket+callUnits <= limitUnits; allowed {
+		p, err := t.entry(tenant, []int64{inWindow, inBucket}, &s)
 		if err != nil {
 			return false, err
 		}
 		queuePosting(&write, p, s.calls+1)
+		queueLevel(&write, p, limitUnits-inBucket-callUnits)
 	}
 	if !t.pipelined {
 		if err := t.send(ctx, &write); err != nil {
@@ -121,16 +121,27 @@ func (t *transactor) decide(ctx context.Context, tenant string) (allowed bool, e
 	return allowed, t.session.Commit(ctx, &write, roundTripMax)
 }
 
+// used is what the two limits count.
+func (s *standing) used() (inWindow, inBucket int64) {
+	if s.before != nil {
+		inWindow = s.units - *s.before
+	}
+	if s.left != nil {
+		inBucket = bucketUsed(limitUnits-*s.left, s.at.Sub(*s.leftAt))
+	}
+	return inWindow, inBucket
+}
+
 // entry makes the next entry of an account's chain.
-func (t *transactor) entry(tenant string, used int64, s *standing) (*ledger.Posting, error) {
+func (t *transactor) entry(tenant string, used []int64, s *standing) (*ledger.Posting, error) {
 	requestID, err := uuid.NewV7()
 	if err != nil {
 		return nil, err
 	}
 	p := &ledger.Posting{TenantID: s.tenantID, MeterID: t.plan.meterID, Entry: ledger.Entry{
 		Tenant: tenant, Seq: s.seq + 1, At: s.at, EffectiveAt: s.at, Kind: ledger.KindConsume, Meter: meterName,
-		Units: 1, Total: s.units + 1, RequestID: requestID, BatchID: uuid.New(),
-		PlanVersionID: t.plan.versionID, SpecDigest: t.plan.specDigest, LimitsUsed: []int64{used},
+		Units: callUnits, Total: s.units + callUnits, RequestID: requestID, BatchID: uuid.New(),
+		PlanVersionID: t.plan.versionID, SpecDigest: t.plan.specDigest, LimitsUsed: used,
 	}}
 	p.Hash = p.ChainHash(s.head)
 	return p, nil

@@ -199,7 +199,7 @@ func (w *world) startQuotad(ctx context.Context, b *book) (*server, error) {
 
 // ask returns a real answer of quotad.
 func (w *world) ask(ctx context.Context) (answer plainSpec, err error) {
-	body := fmt.Sprintf(`{"tenant":%q,"meter":%q,"cost":1}`, tenantNames(1)[0], meterName)
+	body := callBody(tenantNames(1)[0]) + "}"
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+w.serve.Address+"/v1/consume", strings.NewReader(body))
 	if err != nil {
 		return answer, err
