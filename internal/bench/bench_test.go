@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -60,7 +62,9 @@ func TestTheBenchmarkRunsToItsEnd(t *testing.T) {
 		t.Errorf("settings = %+v, want commits that wait for the disk", got.Settings)
 	}
 	var targets []float64
+	var processor float64
 	for _, l := range got.Subjects {
+		processor += l.CPU.Service + l.CPU.Database + l.CPU.Client
 		if l.PerSecond <= 0 || l.P50MS <= 0 || l.P99MS < l.P50MS {
 			t.Errorf("%s: %+v, want figures", l.Name, l)
 		}
@@ -73,9 +77,43 @@ func TestTheBenchmarkRunsToItsEnd(t *testing.T) {
 			}
 		}
 	}
+	if runtime.GOOS == "linux" && processor <= 0 { // of one subject it may be less than can be told
+		t.Error("no processor time is told")
+	}
 	slices.Sort(targets)
 	if diff := cmp.Diff([]float64{0.33, 0.40, 1.9, 8, 18}, targets); diff != "" {
 		t.Errorf("targets (-want +got):\n%s", diff)
+	}
+}
+
+// Whoever works on one thing measures that alone, beside what it is compared with.
+func TestOnlyWhatWasAskedForIsMeasured(t *testing.T) {
+	t.Parallel()
+	command := runCmd{Tenants: 20, Connections: []int{64, 256}, Callers: []int{64, 512}}
+	for only, want := range map[string][]string{
+		"http.*64|chi.*64": {"quotad over HTTP, 20 tenants, 64 connections", "chi, decode and encode only, 64 connections", "quotad over HTTP, one hot tenant, 64 connections"},
+		"bare commit":      {"a bare commit of one row, one caller"},
+		"half of its peak": {
+			"quotad over HTTP, 20 tenants, 64 connections", "quotad over HTTP, 20 tenants, 256 connections", "quotad over HTTP, 20 tenants, half of its peak",
+		},
+	} {
+		s := newSuite(&command)
+		if err := s.keep(regexp.MustCompile("(?i)" + only)); err != nil {
+			t.Errorf("%s: %v", only, err)
+			continue
+		}
+		var got []string
+		for _, one := range s.subjects() {
+			got = append(got, one.name)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: subjects (-want +got):\n%s", only, diff)
+		}
+		for _, c := range s.comparisons {
+			if !slices.Contains(got, c.of.name) || !slices.Contains(got, c.with.name) {
+				t.Errorf("%s: %q is compared with %q, and one of them is not measured", only, c.of.name, c.with.name)
+			}
+		}
 	}
 }
 
@@ -103,7 +141,7 @@ func TestTheTableIsAligned(t *testing.T) {
 	err := report{
 		Settings: settings{Cores: 2, Platform: "linux/amd64", Go: "go1", PostgreSQL: "15", Parameters: map[string]string{"fsync": "on"}, Rounds: 3},
 		Subjects: []line{
-			{Name: "quotad", PerSecond: 12345.6, P50MS: 1.234, P99MS: 10, Compared: []compared{
+			{Name: "quotad", PerSecond: 12345.6, P50MS: 1.234, P99MS: 10, CPU: cpuLine{Service: 189.4, Database: 1234}, Compared: []compared{
 				{line: line{Name: "chi", PerSecond: 999}, Ratio: 12.3576, Lowest: 1, Highest: 20, Target: 0.5, AtMost: true, Met: &met},
 				{line: line{Name: "SQL"}, Ratio: 1},
 			}},
@@ -114,10 +152,10 @@ func TestTheTableIsAligned(t *testing.T) {
 	}
 	_, got, _ := strings.Cut(b.String(), "\n\n")
 	want := "" +
-		"        a second  p50 ms  p99 ms  ratio                   target\n" +
-		"quotad    12,346    1.23   10.00\n" +
-		"  chi        999    0.00    0.00  12.36  (1.00 to 20.00)  at most 0.5: not met\n" +
-		"  SQL          0    0.00    0.00   1.00  (0.00 to 0.00)\n"
+		"        a second  p50 ms  p99 ms  service  database  client  ratio                   target\n" +
+		"quotad    12,346    1.23   10.00      189      1234\n" +
+		"  chi        999    0.00    0.00                             12.36  (1.00 to 20.00)  at most 0.5: not met\n" +
+		"  SQL          0    0.00    0.00                              1.00  (0.00 to 0.00)\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
 	}
@@ -249,11 +287,11 @@ func TestFlagsOutOfBoundsAreRefused(t *testing.T) {
 	}
 	defer said.Close()
 	for _, flag := range []string{
-		"--rounds=0", "--time=0s", "--time=2m", "--tenants=0", "--tenants=10001", "--connections=64", "--connections=1,2,3",
-		"--connections=0,1", "--callers=5000",
+		"--rounds=-1", "--time=0s", "--time=2m", "--tenants=0", "--tenants=10001", "--connections=64", "--connections=1,2,3",
+		"--connections=0,1", "--callers=5000", "--only=nothing of the kind", "--only=(",
 	} {
-		if code := run(t.Context(), []string{flag}, streams{strings.NewReader(""), io.Discard, said}); code != 2 {
-			t.Errorf("%s: exit code %d, want 2", flag, code)
+		if code := run(t.Context(), []string{flag}, streams{strings.NewReader(""), io.Discard, said}); code == 0 {
+			t.Errorf("%s: exit code %d, want another", flag, code)
 		}
 	}
 }

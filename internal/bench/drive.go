@@ -25,7 +25,8 @@ type drive struct {
 	// PerSecond sends requests when they are due, whether or not earlier ones are
 	// answered, and counts a request's time from the instant it was due. 0: a caller
 	// sends its next request when it has the answer to the last.
-	PerSecond int `json:"per_second"`
+	PerSecond int   `json:"per_second"`
+	Watch     watch `json:"watch"`
 }
 
 func (d drive) validate() error {
@@ -40,7 +41,9 @@ type measurement struct {
 	PerSecond float64       `json:"per_second"` // answers in the measured time
 	P50       time.Duration `json:"p50_ns"`
 	P99       time.Duration `json:"p99_ns"`
-	Allowed   int64         `json:"allowed"` // in the whole run
+	Allowed   int64         `json:"allowed"`  // in the whole run
+	Measured  int64         `json:"measured"` // answers in the measured time
+	CPU       cpuTimes      `json:"cpu"`      // in the measured time
 	// LateP99 is how late a request was sent though a caller was free: what the client
 	// itself adds to the times of a run with PerSecond.
 	LateP99 time.Duration `json:"late_p99_ns"`
@@ -79,10 +82,17 @@ func (d drive) run(ctx context.Context, prepare func(ctx context.Context, i int)
 			return logs[i].closed(ctx, call, w)
 		})
 	}
+	var used cpuTimes
+	group.Go(func() (err error) {
+		used, err = d.Watch.during(ctx, w)
+		return err
+	})
 	if err := group.Wait(); err != nil {
 		return measurement{}, err
 	}
-	return sum(logs, w)
+	m, err := sum(logs, w)
+	m.CPU = used
+	return m, err
 }
 
 // A window is the measured time.
@@ -195,6 +205,7 @@ func sum(logs []callLog, w window) (measurement, error) {
 	if len(took) == 0 {
 		return m, errors.New("no request was answered in the measured time")
 	}
+	m.Measured = int64(len(took))
 	m.PerSecond = float64(len(took)) / until.Sub(w.from).Seconds()
 	m.P50, m.P99, m.LateP99 = quantile(took, 500), quantile(took, 990), quantile(late, 990)
 	return m, nil

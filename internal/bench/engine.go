@@ -40,7 +40,7 @@ func runEngine(ctx context.Context, spec sqlSpec) (m measurement, err error) {
 		err = errors.Join(err, group.Wait())
 	}()
 	pools := callPools()
-	return spec.Drive.run(ctx, func(_ context.Context, i int) (caller, error) {
+	m, err = spec.Drive.run(ctx, func(_ context.Context, i int) (caller, error) {
 		random := rand.New(rand.NewPCG(2, uint64(i)))
 		return func(ctx context.Context) (bool, error) {
 			d, err := engine.Decide(ctx, quota.Request{
@@ -50,4 +50,6 @@ func runEngine(ctx context.Context, spec sqlSpec) (m measurement, err error) {
 			return d.Allowed, err
 		}, nil
 	})
+	m.CPU.Client, m.CPU.Service = 0, m.CPU.Client // it is the service
+	return m, err
 }

@@ -9,7 +9,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // The client writes HTTP/1.1 itself: a request is bytes made before the run, and of an
@@ -61,23 +64,36 @@ func runLoad(ctx context.Context, spec loadSpec) (measurement, error) {
 	})
 }
 
-// sendEach sends one request for each tenant over one connection.
+// eachConns send what is to be sent once.
+const eachConns = 32
+
+// sendEach sends one request for each tenant, over a few connections.
 func sendEach(ctx context.Context, address string, targets []target) (m measurement, err error) {
-	c, err := dial(ctx, address, time.Now().Add(answerMax+time.Duration(len(targets))*time.Second))
-	if err != nil {
-		return m, err
+	until := time.Now().Add(answerMax + time.Duration(len(targets))*time.Second)
+	var allowed atomic.Int64
+	var group errgroup.Group
+	for first := range min(eachConns, len(targets)) {
+		group.Go(func() error {
+			c, err := dial(ctx, address, until)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			for i := first; i < len(targets); i += eachConns {
+				ok, err := c.send(&targets[i])
+				if err != nil {
+					return err
+				}
+				if ok {
+					allowed.Add(1)
+				}
+			}
+			return nil
+		})
 	}
-	defer c.Close()
-	for i := range targets {
-		allowed, err := c.send(&targets[i])
-		if err != nil {
-			return m, err
-		}
-		if allowed {
-			m.Allowed++
-		}
-	}
-	return m, nil
+	err = group.Wait()
+	m.Allowed = allowed.Load()
+	return m, err
 }
 
 // A target is a tenant's request, and how the answer to it begins.

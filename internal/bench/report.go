@@ -38,10 +38,30 @@ type line struct {
 	PerSecond float64 `json:"per_second"`
 	P50MS     float64 `json:"p50_ms"`
 	P99MS     float64 `json:"p99_ms"`
+	CPU       cpuLine `json:"cpu_us"`
 	// LateMS is how late the client itself sent one request in a hundred, where it
 	// sends at a pace.
 	LateMS   float64    `json:"late_p99_ms,omitempty"`
 	Compared []compared `json:"compared,omitempty"`
+}
+
+// cpuLine is processor time for each answer; 0 where the system does not tell it, and
+// where a subject has no such process.
+type cpuLine struct {
+	Service  float64 `json:"service"`
+	Database float64 `json:"database"`
+	Client   float64 `json:"client"`
+}
+
+func newCPULine(runs []measurement) cpuLine {
+	each := func(of func(cpuTimes) time.Duration) float64 {
+		return median(runs, func(m measurement) float64 { return float64(of(m.CPU).Microseconds()) / float64(m.Measured) })
+	}
+	return cpuLine{
+		Service:  each(func(c cpuTimes) time.Duration { return c.Service }),
+		Database: each(func(c cpuTimes) time.Duration { return c.Database }),
+		Client:   each(func(c cpuTimes) time.Duration { return c.Client }),
+	}
 }
 
 // compared is the figures of what a subject is compared with, and the ratio: the median
@@ -87,7 +107,7 @@ func (w *world) settings(ctx context.Context, c *runCmd, load string) (settings,
 // lines are all subjects that something is said about, in the order they are measured;
 // what others are compared with stands below those.
 func (s *suite) lines() (lines []line) {
-	for _, one := range slices.Concat(s.closed, s.open) {
+	for _, one := range s.subjects() {
 		l := newLine(one)
 		below := false
 		for _, c := range s.comparisons {
@@ -110,6 +130,7 @@ func newLine(one *subject) line {
 		P50MS:     median(one.runs, func(m measurement) float64 { return inMS(m.P50) }),
 		P99MS:     median(one.runs, func(m measurement) float64 { return inMS(m.P99) }),
 		LateMS:    median(one.runs, func(m measurement) float64 { return inMS(m.LateP99) }),
+		CPU:       newCPULine(one.runs),
 	}
 }
 
@@ -147,12 +168,12 @@ func (r report) print(to io.Writer) error {
 	}
 	fmt.Fprintf(to, "PostgreSQL %s on a disk: %s\n", s.PostgreSQL, strings.Join(values, ", "))
 	fmt.Fprintf(to, "medians of %d rounds of %d ms after %d ms; a ratio is of the line above that is not indented to its own\n"+
-		"line: the median over the rounds (lowest to highest)\n\n", s.Rounds, s.TimeMS, s.WarmMS)
+		"line: the median over the rounds (lowest to highest); processor time is in µs for each answer\n\n", s.Rounds, s.TimeMS, s.WarmMS)
 	return r.table().print(to)
 }
 
 func (r report) table() table {
-	t := table{{"", "a second", "p50 ms", "p99 ms", "ratio", "", "target"}}
+	t := table{{"", "a second", "p50 ms", "p99 ms", "service", "database", "client", "ratio", "", "target"}}
 	for _, l := range r.Subjects {
 		t = append(t, append(l.cells(""), "", "", ""))
 		for _, c := range l.Compared {
@@ -164,7 +185,18 @@ func (r report) table() table {
 }
 
 func (l line) cells(indent string) []string {
-	return []string{indent + l.Name, grouped(l.PerSecond), fixed(l.P50MS, 2), fixed(l.P99MS, 2)}
+	return []string{
+		indent + l.Name, grouped(l.PerSecond), fixed(l.P50MS, 2), fixed(l.P99MS, 2),
+		orNone(l.CPU.Service), orNone(l.CPU.Database), orNone(l.CPU.Client),
+	}
+}
+
+// orNone is a processor time, "" for none.
+func orNone(micros float64) string {
+	if micros == 0 {
+		return ""
+	}
+	return fixed(micros, 0)
 }
 
 // verdict is the target and whether it is met.
@@ -186,7 +218,7 @@ func (c compared) verdict() string {
 type table [][]string
 
 // numbersFrom and numbersUntil are the columns that are aligned to the right.
-const numbersFrom, numbersUntil = 1, 5
+const numbersFrom, numbersUntil = 1, 8
 
 func (t table) print(to io.Writer) error {
 	widths := make([]int, len(t[0]))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 )
@@ -12,7 +13,8 @@ import (
 // runCmd measures everything. The defaults are what the targets speak of; smaller ones
 // are for trying out.
 type runCmd struct {
-	Rounds      int           `default:"3" help:"How often each subject is measured, in turns."`
+	Only        string        `placeholder:"REGEXP" help:"Measure only the subjects whose names match, upper or lower case, and see to nothing else."`
+	Rounds      int           `placeholder:"N" help:"How often each subject is measured, in turns: 3, or 1 with --only."`
 	Time        time.Duration `default:"1500ms" help:"How long each measurement takes."`
 	Warm        time.Duration `default:"500ms" help:"How long a subject runs before it is measured."`
 	Tenants     int           `default:"10000" help:"How many tenants requests are spread over."`
@@ -29,6 +31,12 @@ type runCmd struct {
 
 // Validate is called by the parser.
 func (c *runCmd) Validate() error {
+	switch {
+	case c.Rounds == 0 && c.Only == "":
+		c.Rounds = 3
+	case c.Rounds == 0:
+		c.Rounds = 1
+	}
 	switch {
 	case c.Rounds < 1 || c.Rounds > 100 || c.Time <= 0 || c.Time > time.Minute || c.Warm < 0 || c.Warm > time.Minute:
 		return errors.New("--rounds must be 1 to 100, --time and --warm at most a minute")
@@ -53,10 +61,19 @@ func (c *runCmd) Run(ctx context.Context, s streams) (err error) {
 	if c.Long {
 		suite = newLongSuite(c)
 	}
-	p := newProgress(s.Err, c.Rounds*(len(suite.closed)+len(suite.open)))
+	if c.Only != "" {
+		only, err := regexp.Compile("(?i)" + c.Only)
+		if err != nil {
+			return fmt.Errorf("--only: %w", err)
+		}
+		if err := suite.keep(only); err != nil {
+			return err
+		}
+	}
+	p := newProgress(s.Err, c.Rounds*len(suite.subjects()))
 	defer p.finish()
 	load := loadAverage()
-	w, err := newWorld(ctx, c, p.note)
+	w, err := newWorld(ctx, c, suite.needs(), p.note)
 	if err != nil {
 		return err
 	}
@@ -131,7 +148,12 @@ func (s *suite) measure(ctx context.Context, w *world, p *progress, subject *sub
 	if err := w.checkpoint(ctx); err != nil {
 		return err
 	}
-	m, err := measure(ctx, subject.mode, subject.task(w, subject.drive))
+	d := subject.drive
+	d.Watch.Postmaster = w.postgres.PID()
+	if subject.serve != nil {
+		d.Watch.Service = []int{subject.serve(w).command.Process.Pid}
+	}
+	m, err := measure(ctx, subject.mode, subject.task(w, d))
 	if err != nil {
 		return fmt.Errorf("%s: %w", subject.name, err)
 	}

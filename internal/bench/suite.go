@@ -1,11 +1,18 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // A subject is what is measured.
 type subject struct {
 	name  string
 	mode  string // of the process that measures it
+	needs part
+	serve func(w *world) *server // nil: no service stands between
 	drive drive
 	task  func(w *world, d drive) any
 	book  func(w *world) *book // nil: it leaves no entries
@@ -35,6 +42,35 @@ type suite struct {
 	paced       *subject
 }
 
+// keep leaves out what a user did not ask for, and what is said about it.
+func (s *suite) keep(only *regexp.Regexp) error {
+	unwanted := func(one *subject) bool { return !only.MatchString(one.name) }
+	if s.paced != nil && !unwanted(s.paced) { // its pace comes of these
+		unwanted = func(one *subject) bool { return !only.MatchString(one.name) && !slices.Contains(s.peak, one) }
+	}
+	var names []string
+	for _, one := range s.subjects() {
+		names = append(names, one.name)
+	}
+	s.closed, s.open = slices.DeleteFunc(s.closed, unwanted), slices.DeleteFunc(s.open, unwanted)
+	s.comparisons = slices.DeleteFunc(s.comparisons, func(c comparison) bool { return unwanted(c.of) || unwanted(c.with) })
+	if len(s.subjects()) == 0 {
+		return fmt.Errorf("--only matches none of these:\n  %s", strings.Join(names, "\n  "))
+	}
+	return nil
+}
+
+// subjects are all of them, in the order of a round.
+func (s *suite) subjects() []*subject { return slices.Concat(s.closed, s.open) }
+
+// needs is what has to be there for them.
+func (s *suite) needs() (all part) {
+	for _, one := range s.subjects() {
+		all |= one.needs
+	}
+	return all
+}
+
 // newSuite lists what is measured, in the order of a round, with the targets.
 func newSuite(c *runCmd) *suite {
 	s := &suite{command: c}
@@ -56,11 +92,12 @@ func newSuite(c *runCmd) *suite {
 		s.inProcess(one, 0, callers)
 	}
 	commits := &subject{
-		name: "a bare commit of one row, one caller", mode: "commits",
+		name: "a bare commit of one row, one caller", mode: "commits", needs: needsOther,
 		task: func(w *world, d drive) any { return sqlSpec{Drive: d, Database: w.other.URL} }, drive: s.drive(1),
 	}
 	s.paced = &subject{
-		mode: "load", drive: s.drive(many), book: quotadBook,
+		name: fmt.Sprintf("quotad over HTTP, %s, half of its peak", spread),
+		mode: "load", drive: s.drive(many), serve: theServer, book: quotadBook,
 		task: func(w *world, d drive) any {
 			return loadSpec{Drive: d, Address: w.serve.Address, Token: w.token, Names: tenantNames(c.Tenants)}
 		},
@@ -81,6 +118,9 @@ func newSuite(c *runCmd) *suite {
 	return s
 }
 
+func theServer(w *world) *server { return w.serve }
+func theLarge(w *world) *server  { return w.serveLarge }
+
 func quotadBook(w *world) *book { return &w.quotad }
 func otherBook(w *world) *book  { return &w.other }
 
@@ -97,7 +137,7 @@ func (s *suite) add(one *subject) *subject {
 func (s *suite) http(who string, tenants, connections int) *subject {
 	return s.add(&subject{
 		name: fmt.Sprintf("quotad over HTTP, %s, %d connections", who, connections),
-		mode: "load", drive: s.drive(connections), book: quotadBook,
+		mode: "load", drive: s.drive(connections), serve: theServer, book: quotadBook,
 		task: func(w *world, d drive) any {
 			return loadSpec{Drive: d, Address: w.serve.Address, Token: w.token, Names: tenantNames(tenants)}
 		},
@@ -108,7 +148,7 @@ func (s *suite) http(who string, tenants, connections int) *subject {
 func (s *suite) plain(connections int) *subject {
 	return s.add(&subject{
 		name: fmt.Sprintf("chi, decode and encode only, %d connections", connections),
-		mode: "load", drive: s.drive(connections),
+		mode: "load", needs: needsPlain, drive: s.drive(connections), serve: func(w *world) *server { return w.plain },
 		task: func(w *world, d drive) any {
 			return loadSpec{Drive: d, Address: w.plain.Address, Token: w.token, Names: tenantNames(s.command.Tenants)}
 		},
@@ -123,7 +163,7 @@ func (s *suite) transactions(who string, tenants int, pipelined bool) *subject {
 	}
 	return s.add(&subject{
 		name: fmt.Sprintf("SQL transactions %s, %s, %d sessions", style, who, callers),
-		mode: "sql", drive: s.drive(callers), book: otherBook,
+		mode: "sql", needs: needsOther, drive: s.drive(callers), book: otherBook,
 		task: func(w *world, d drive) any {
 			return sqlSpec{Drive: d, Database: w.other.URL, Names: tenantNames(tenants), Pipelined: pipelined}
 		},
@@ -148,8 +188,7 @@ func (s *suite) setPace() {
 		peak = max(peak, median(subject.runs, func(m measurement) float64 { return m.PerSecond }))
 	}
 	s.paced.drive.PerSecond = max(1, int(peak/2))
-	s.paced.name = fmt.Sprintf("quotad over HTTP, %s tenants, %s requests a second (half of its peak)",
-		grouped(float64(s.command.Tenants)), grouped(float64(s.paced.drive.PerSecond)))
+	s.paced.name += fmt.Sprintf(" (%s requests a second)", grouped(float64(s.paced.drive.PerSecond)))
 }
 
 // newLongSuite lists what needs a ledger of many entries: what the number of entries
@@ -159,6 +198,7 @@ func newLongSuite(c *runCmd) *suite {
 	few := c.Connections[0]
 	empty := s.http(fmt.Sprintf("%s tenants, a ledger that began empty", grouped(float64(c.Tenants))), c.Tenants, few)
 	large := s.http(fmt.Sprintf("%s tenants, %s entries", grouped(float64(c.Tenants)), grouped(float64(c.Entries))), c.Tenants, few)
+	large.needs, large.serve = needsLarge, theLarge
 	large.book = func(w *world) *book { return &w.large }
 	large.task = func(w *world, d drive) any {
 		return loadSpec{Drive: d, Address: w.serveLarge.Address, Token: w.token, Names: tenantNames(c.Tenants)}
@@ -178,7 +218,7 @@ func medians(of, with measurement) float64 { return float64(of.P50) / float64(wi
 // check is one caller that asks without spending, so that an idle tenant stays idle.
 func (s *suite) check(who string, names []string) *subject {
 	return s.add(&subject{
-		name: "a check " + who, mode: "load", drive: s.drive(1),
+		name: "a check " + who, mode: "load", needs: needsLarge, drive: s.drive(1), serve: theLarge,
 		task: func(w *world, d drive) any {
 			return loadSpec{Drive: d, Address: w.serveLarge.Address, Token: w.token, Names: names, DryRun: true}
 		},

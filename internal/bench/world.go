@@ -23,6 +23,15 @@ const (
 	serviceLogin  = "quotad_bench"
 )
 
+// part is what not every subject needs.
+type part int
+
+const (
+	needsPlain part = 1 << iota // the chi handler
+	needsOther                  // a database for transactions
+	needsLarge                  // one with many entries, and its server
+)
+
 // A world is everything that runs while measuring. close must be called.
 type world struct {
 	dir        string
@@ -35,6 +44,7 @@ type world struct {
 	serveLarge *server
 	plain      *server
 	token      string
+	needs      part
 }
 
 // A book is a database with a ledger, and how many entries it must hold.
@@ -46,8 +56,8 @@ type book struct {
 }
 
 // newWorld builds quotad, starts a server, and brings two databases to the same state.
-func newWorld(ctx context.Context, c *runCmd, note func(string)) (_ *world, err error) {
-	w := &world{program: c.Binary}
+func newWorld(ctx context.Context, c *runCmd, needs part, note func(string)) (_ *world, err error) {
+	w := &world{program: c.Binary, needs: needs}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close(context.WithoutCancel(ctx)))
@@ -71,7 +81,7 @@ func newWorld(ctx context.Context, c *runCmd, note func(string)) (_ *world, err 
 	if err := w.fill(ctx, c, note); err != nil {
 		return nil, err
 	}
-	return w, w.listen(ctx, c)
+	return w, w.listen(ctx)
 }
 
 // makeDir makes a directory for the data, not in memory, that the database's user can
@@ -108,9 +118,12 @@ func (w *world) fill(ctx context.Context, c *runCmd, note func(string)) error {
 	if err := w.configure(ctx, c, note); err != nil {
 		return err
 	}
-	others := map[string]*book{"transactions": &w.other}
-	if c.Long {
-		others = map[string]*book{"large": &w.large}
+	others := map[string]*book{}
+	if w.needs&needsOther != 0 {
+		others["transactions"] = &w.other
+	}
+	if w.needs&needsLarge != 0 {
+		others["large"] = &w.large
 	}
 	for database := range others {
 		if _, err := admin.Exec(ctx, "create database "+database+" template quotad"); err != nil {
@@ -123,8 +136,13 @@ func (w *world) fill(ctx context.Context, c *runCmd, note func(string)) error {
 			return err
 		}
 	}
-	if c.Long {
-		return w.large.seed(ctx, c, note)
+	if w.large.admin != nil {
+		if err := w.large.seed(ctx, c, note); err != nil {
+			return err
+		}
+	}
+	if w.other.admin == nil {
+		return nil
 	}
 	for _, sql := range []string{createBareCommitSQL, grantBareCommitSQL} {
 		if _, err := w.other.admin.Exec(ctx, sql); err != nil {
@@ -168,13 +186,17 @@ func (w *world) openBook(ctx context.Context, database string) (b book, err erro
 }
 
 // listen starts quotad, and a second one, or the plain handler with one of its answers.
-func (w *world) listen(ctx context.Context, c *runCmd) (err error) {
+func (w *world) listen(ctx context.Context) (err error) {
 	if w.serve, err = w.startQuotad(ctx, &w.quotad); err != nil {
 		return err
 	}
-	if c.Long {
-		w.serveLarge, err = w.startQuotad(ctx, &w.large)
-		return err
+	if w.needs&needsLarge != 0 {
+		if w.serveLarge, err = w.startQuotad(ctx, &w.large); err != nil {
+			return err
+		}
+	}
+	if w.needs&needsPlain == 0 {
+		return nil
 	}
 	answer, err := w.ask(ctx)
 	if err != nil {
