@@ -4,12 +4,12 @@
 FUZZTIME ?= 1m
 SOAK ?= 10m
 
-# Flags of `make bench`: BENCH=--json, or see BENCH=--help.
+# Flags of `make bench` and `make bench-full`: BENCH=--json, or see BENCH=--help.
 BENCH ?=
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
 check: ## Everything a change must pass, as in CI: format, vet, staticcheck, vulnerabilities, race, tests
@@ -31,6 +31,10 @@ clients: ## Client libraries of Node read our answers; needs node and npm
 .PHONY: bench
 bench: ## Measure quotad beside what it could be replaced with
 	go run ./internal/bench $(BENCH)
+
+.PHONY: bench-full
+bench-full: ## The same with a ledger of ten million entries, several instances and checkpoints; half an hour
+	go run ./internal/bench --full $(BENCH)
 
 .PHONY: microbench
 microbench: ## Go benchmarks of single parts

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"runtime"
 	"time"
 
@@ -28,24 +27,6 @@ type cpuTimes struct {
 
 func (c cpuTimes) since(start cpuTimes) cpuTimes {
 	return cpuTimes{c.Client - start.Client, c.Service - start.Service, c.Database - start.Database}
-}
-
-// during tells the processor time used in a window that is to come.
-func (w watch) during(ctx context.Context, measured window) (used cpuTimes, err error) {
-	var at [2]cpuTimes
-	for i, edge := range []time.Time{measured.from, measured.until} {
-		timer := time.NewTimer(time.Until(edge))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return used, ctx.Err()
-		}
-		if at[i], err = w.read(); err != nil {
-			return used, err
-		}
-	}
-	return at[1].since(at[0]), nil
 }
 
 // read tells the processor time used so far.

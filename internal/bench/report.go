@@ -39,13 +39,15 @@ type line struct {
 	P50MS     float64 `json:"p50_ms"`
 	P99MS     float64 `json:"p99_ms"`
 	CPU       cpuLine `json:"cpu_us"`
+	// Written is what the database wrote, where the subject has anything written.
+	Written *writtenLine `json:"written_bytes,omitempty"`
 	// LateMS is how late the client itself sent one request in a hundred, where it
 	// sends at a pace.
 	LateMS   float64    `json:"late_p99_ms,omitempty"`
 	Compared []compared `json:"compared,omitempty"`
 }
 
-// cpuLine is processor time for each answer; 0 where the system does not tell it, and
+// cpuLine is processor time for each decision; 0 where the system does not tell it, and
 // where a subject has no such process.
 type cpuLine struct {
 	Service  float64 `json:"service"`
@@ -55,13 +57,38 @@ type cpuLine struct {
 
 func newCPULine(runs []measurement) cpuLine {
 	each := func(of func(cpuTimes) time.Duration) float64 {
-		return median(runs, func(m measurement) float64 { return float64(of(m.CPU).Microseconds()) / float64(m.Measured) })
+		return median(runs, func(m measurement) float64 { return m.cpuMicros(of(m.CPU)) })
 	}
 	return cpuLine{
 		Service:  each(func(c cpuTimes) time.Duration { return c.Service }),
 		Database: each(func(c cpuTimes) time.Duration { return c.Database }),
 		Client:   each(func(c cpuTimes) time.Duration { return c.Client }),
 	}
+}
+
+// writtenLine is bytes for each decision.
+type writtenLine struct {
+	WAL    float64  `json:"wal"`
+	Images *float64 `json:"wal_page_images"` // of WAL; null where the server cannot tell
+	Growth float64  `json:"growth"`          // of tables and indexes
+}
+
+func newWrittenLine(runs []measurement) *writtenLine {
+	if len(runs) == 0 || runs[0].Total.Allowed == 0 || runs[0].Written.WAL == 0 {
+		return nil
+	}
+	each := func(of func(written) int64) float64 {
+		return median(runs, func(m measurement) float64 { return float64(of(m.Written)) / float64(m.Total.Allowed) })
+	}
+	l := writtenLine{
+		WAL:    each(func(w written) int64 { return w.WAL }),
+		Growth: each(func(w written) int64 { return w.Growth }),
+	}
+	if !slices.ContainsFunc(runs, func(m measurement) bool { return m.Written.Images == nil }) {
+		images := each(func(w written) int64 { return *w.Images })
+		l.Images = &images
+	}
+	return &l
 }
 
 // compared is the figures of what a subject is compared with, and the ratio: the median
@@ -78,7 +105,7 @@ type compared struct {
 
 // parameters are those of the server that decide what a commit costs.
 func parameters() []string {
-	return []string{"fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "shared_buffers", "max_wal_size", "autovacuum"}
+	return []string{"checkpoint_timeout", "fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "shared_buffers", "max_wal_size", "autovacuum"}
 }
 
 func (w *world) settings(ctx context.Context, c *runCmd, load string) (settings, error) {
@@ -105,7 +132,7 @@ func (w *world) settings(ctx context.Context, c *runCmd, load string) (settings,
 }
 
 // lines are all subjects that something is said about, in the order they are measured;
-// what others are compared with stands below those.
+// what is there only to be compared with stands below the others.
 func (s *suite) lines() (lines []line) {
 	for _, one := range s.subjects() {
 		l := newLine(one)
@@ -116,7 +143,7 @@ func (s *suite) lines() (lines []line) {
 				l.Compared = append(l.Compared, c.result())
 			}
 		}
-		if !below {
+		if !below || len(l.Compared) > 0 {
 			lines = append(lines, l)
 		}
 	}
@@ -131,6 +158,7 @@ func newLine(one *subject) line {
 		P99MS:     median(one.runs, func(m measurement) float64 { return inMS(m.P99) }),
 		LateMS:    median(one.runs, func(m measurement) float64 { return inMS(m.LateP99) }),
 		CPU:       newCPULine(one.runs),
+		Written:   newWrittenLine(one.runs),
 	}
 }
 
@@ -141,7 +169,7 @@ func (c comparison) result() compared {
 		ratios[i] = c.ratio(c.of.runs[i], c.with.runs[i])
 	}
 	r := compared{
-		line: newLine(c.with), Ratio: quantile(ratios, 500),
+		line: newLine(c.with), Ratio: middle(ratios),
 		Lowest: slices.Min(ratios), Highest: slices.Max(ratios), Target: c.target, AtMost: c.atMost,
 	}
 	if c.target > 0 {
@@ -168,8 +196,32 @@ func (r report) print(to io.Writer) error {
 	}
 	fmt.Fprintf(to, "PostgreSQL %s on a disk: %s\n", s.PostgreSQL, strings.Join(values, ", "))
 	fmt.Fprintf(to, "medians of %d rounds of %d ms after %d ms; a ratio is of the line above that is not indented to its own\n"+
-		"line: the median over the rounds (lowest to highest); processor time is in µs for each answer\n\n", s.Rounds, s.TimeMS, s.WarmMS)
-	return r.table().print(to)
+		"line: the median over the rounds (lowest to highest); processor time is in µs for each decision\n\n", s.Rounds, s.TimeMS, s.WarmMS)
+	if err := r.table().print(to); err != nil {
+		return err
+	}
+	writes := r.writes()
+	if len(writes) == 1 {
+		return nil
+	}
+	fmt.Fprintf(to, "\nbytes that the database wrote for each decision\n\n")
+	return writes.print(to)
+}
+
+// writes is the table of what was written.
+func (r report) writes() table {
+	t := table{{"", "log", "of it page images", "tables and indexes"}}
+	for _, l := range r.Subjects {
+		if l.Written == nil {
+			continue
+		}
+		images := "?"
+		if l.Written.Images != nil {
+			images = grouped(*l.Written.Images)
+		}
+		t = append(t, []string{l.Name, grouped(l.Written.WAL), images, grouped(l.Written.Growth)})
+	}
+	return t
 }
 
 func (r report) table() table {
@@ -263,7 +315,16 @@ func median(runs []measurement, of func(measurement) float64) float64 {
 	for i, m := range runs {
 		values[i] = of(m)
 	}
-	return quantile(values, 500)
+	return middle(values)
+}
+
+// middle is the median, the upper of two; 0 without any.
+func middle(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
 }
 
 // loadAverage is how busy the machine was in the last minute, "" where it does not say.

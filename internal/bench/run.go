@@ -8,35 +8,53 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/quotad/quotad/internal/load"
 )
 
-// runCmd measures everything. The defaults are what the targets speak of; smaller ones
-// are for trying out.
+// runCmd measures. The defaults are what the targets speak of; smaller ones are for
+// trying out.
 type runCmd struct {
-	Only        string        `placeholder:"REGEXP" help:"Measure only the subjects whose names match, upper or lower case, and see to nothing else."`
-	Rounds      int           `placeholder:"N" help:"How often each subject is measured, in turns: 3, or 1 with --only."`
-	Time        time.Duration `default:"1500ms" help:"How long each measurement takes."`
+	Full        bool          `help:"Measure also several instances and a ledger of many entries, each subject long enough for a checkpoint to begin in it; it takes up to half an hour and a few GB of disk."`
+	Only        string        `placeholder:"REGEXP" help:"Measure only the subjects whose names match, upper or lower case, in one short round."`
+	Rounds      int           `placeholder:"N" help:"How often each subject is measured, in turns: 3; 2 with --full, 1 with --only."`
+	Time        time.Duration `placeholder:"DURATION" help:"How long each measurement takes, or less where nothing is written: 1.5s; 40s with --full and without --only."`
 	Warm        time.Duration `default:"500ms" help:"How long a subject runs before it is measured."`
 	Tenants     int           `default:"10000" help:"How many tenants requests are spread over."`
 	Connections []int         `default:"64,256" help:"Two numbers of HTTP connections; the first is also how many run transactions."`
 	Callers     []int         `default:"64,512" help:"Numbers of callers in process."`
 	Dir         string        `placeholder:"DIR" help:"Where to make the database's directory; it must be on a disk."`
 	Binary      string        `placeholder:"FILE" help:"Measure this quotad instead of building one."`
-	Long        bool          `help:"Measure instead what needs a ledger of many entries, which takes minutes to make and a few GB of disk."`
-	Entries     int           `default:"10000000" help:"How many entries that ledger has."`
+	Entries     int           `default:"10000000" help:"How many entries the large ledger has."`
 	Idle        int           `default:"1000000" help:"How many entries a tenant has that was idle since for a window."`
 	Verify      bool          `help:"Prove all ledgers with quotad verify at the end."`
 	JSON        bool          `name:"json" help:"Print one JSON object instead of the table."`
+
+	only *regexp.Regexp
 }
 
-// Validate is called by the parser.
-func (c *runCmd) Validate() error {
+// AfterApply sets what depends on other flags. It is called by the parser.
+func (c *runCmd) AfterApply() (err error) {
+	rounds, each := 3, 1500*time.Millisecond
 	switch {
-	case c.Rounds == 0 && c.Only == "":
-		c.Rounds = 3
-	case c.Rounds == 0:
-		c.Rounds = 1
+	case c.Only != "":
+		rounds = 1
+	case c.Full:
+		rounds, each = 2, 40*time.Second
 	}
+	if c.Rounds == 0 {
+		c.Rounds = rounds
+	}
+	if c.Time == 0 {
+		c.Time = each
+	}
+	if c.only, err = regexp.Compile("(?i)" + c.Only); err != nil {
+		return fmt.Errorf("--only: %w", err)
+	}
+	return c.bounds()
+}
+
+func (c *runCmd) bounds() error {
 	switch {
 	case c.Rounds < 1 || c.Rounds > 100 || c.Time <= 0 || c.Time > time.Minute || c.Warm < 0 || c.Warm > time.Minute:
 		return errors.New("--rounds must be 1 to 100, --time and --warm at most a minute")
@@ -48,8 +66,8 @@ func (c *runCmd) Validate() error {
 		return errors.New("--connections must be two numbers, --callers at least one")
 	}
 	for _, n := range slices.Concat(c.Connections, c.Callers) {
-		if n < 1 || n > callersMax {
-			return fmt.Errorf("--connections and --callers must be 1 to %d", callersMax)
+		if n < 1 || n > load.CallersMax {
+			return fmt.Errorf("--connections and --callers must be 1 to %d", load.CallersMax)
 		}
 	}
 	return nil
@@ -58,27 +76,18 @@ func (c *runCmd) Validate() error {
 // Run measures and prints.
 func (c *runCmd) Run(ctx context.Context, s streams) (err error) {
 	suite := newSuite(c)
-	if c.Long {
-		suite = newLongSuite(c)
-	}
-	if c.Only != "" {
-		only, err := regexp.Compile("(?i)" + c.Only)
-		if err != nil {
-			return fmt.Errorf("--only: %w", err)
-		}
-		if err := suite.keep(only); err != nil {
-			return err
-		}
+	if err := suite.keep(c.only); err != nil {
+		return err
 	}
 	p := newProgress(s.Err, c.Rounds*len(suite.subjects()))
 	defer p.finish()
-	load := loadAverage()
+	before := loadAverage()
 	w, err := newWorld(ctx, c, suite.needs(), p.note)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close(context.WithoutCancel(ctx))) }()
-	head, err := w.settings(ctx, c, load)
+	head, err := w.settings(ctx, c, before)
 	if err != nil {
 		return err
 	}
@@ -111,7 +120,7 @@ func (s *suite) run(ctx context.Context, w *world, p *progress) error {
 			}
 		}
 	}
-	if len(s.open) > 0 {
+	if len(s.open) > 0 && len(s.peak[0].runs) > 0 {
 		s.setPace()
 	}
 	for range s.command.Rounds {
@@ -127,16 +136,21 @@ func (s *suite) run(ctx context.Context, w *world, p *progress) error {
 // touch sends one request for each tenant, so that no subject is measured while it
 // meets them.
 func (s *suite) touch(ctx context.Context, w *world) error {
-	for server, book := range map[*server]*book{w.serve: &w.quotad, w.serveLarge: &w.large} {
+	books := map[*server]*book{w.serve: &w.quotad, w.serveLarge: &w.large, w.serveEmpty: &w.empty}
+	for _, more := range w.serveMore {
+		books[more] = &w.quotad
+	}
+	for server, book := range books {
 		if server == nil {
 			continue
 		}
-		spec := loadSpec{Address: server.Address, Token: w.token, Names: tenantNames(s.command.Tenants), Each: true}
-		m, err := measure(ctx, "load", spec)
+		m, err := measure(ctx, "load", loadSpec{
+			URLs: []string{server.URL}, Token: w.token, Names: tenantNames(s.command.Tenants), Batch: batchItems, Each: true,
+		})
 		if err != nil {
 			return err
 		}
-		if err := book.check(ctx, m.Allowed); err != nil {
+		if err := book.check(ctx, m.Total.Allowed); err != nil {
 			return err
 		}
 	}
@@ -148,19 +162,29 @@ func (s *suite) measure(ctx context.Context, w *world, p *progress, subject *sub
 	if err := w.checkpoint(ctx); err != nil {
 		return err
 	}
-	d := subject.drive
-	d.Watch.Postmaster = w.postgres.PID()
-	if subject.serve != nil {
-		d.Watch.Service = []int{subject.serve(w).command.Process.Pid}
+	t := task{Drive: s.drive(subject), Watch: watch{Postmaster: w.postgres.PID()}}
+	if subject.servers != nil {
+		for _, server := range subject.servers(w) {
+			t.Watch.Service = append(t.Watch.Service, server.command.Process.Pid)
+		}
 	}
-	m, err := measure(ctx, subject.mode, subject.task(w, d))
+	var book *book
+	if subject.book != nil {
+		book = subject.book(w)
+	}
+	before, err := book.extent(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := measure(ctx, subject.mode, subject.spec(w, t))
 	if err != nil {
 		return fmt.Errorf("%s: %w", subject.name, err)
 	}
-	if subject.book != nil {
-		if err := subject.book(w).check(ctx, m.Allowed); err != nil {
-			return fmt.Errorf("%s: %w", subject.name, err)
-		}
+	if m.Written, err = book.writtenSince(ctx, before); err != nil {
+		return err
+	}
+	if err := book.check(ctx, m.Total.Allowed); err != nil {
+		return fmt.Errorf("%s: %w", subject.name, err)
 	}
 	subject.runs = append(subject.runs, m)
 	p.measured(subject.name, m)

@@ -26,7 +26,7 @@ const (
 
 // A server is a process that listens until it is stopped.
 type server struct {
-	Address string // host:port
+	URL     string
 	command *exec.Cmd
 	said    tail // of stderr
 	running errgroup.Group
@@ -83,11 +83,11 @@ func (s *server) awaitAddress(ctx context.Context, out *os.File) error {
 	if err != nil {
 		return fmt.Errorf("read where it listens: %w", err)
 	}
-	address, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on http://")
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
 	if !ok {
 		return fmt.Errorf("its first line is %q, want where it listens", line)
 	}
-	s.Address = address
+	s.URL = url
 	return nil
 }
 

@@ -133,6 +133,27 @@ const (
 // the first change of each page.
 const checkpointSQL = `checkpoint`
 
+// index: none. lock: none.
+const extentSQL = `select pg_current_wal_flush_lsn()::text, pg_database_size(current_database())`
+
+// index: none. lock: none.
+const walSQL = `select pg_wal_lsn_diff($2::pg_lsn, $1::pg_lsn)::bigint`
+
+// The extension of PostgreSQL that tells what is in the log, where it is installed.
+const walInspectSQL = `
+do $$
+begin
+  if exists (select from pg_available_extensions a where a.name = 'pg_walinspect') then
+    create extension if not exists pg_walinspect schema public;
+  end if;
+end
+$$`
+
+// index: none, the log is read. lock: none.
+const imagesSQL = `
+select coalesce(sum(s.fpi_size), 0)::bigint
+from public.pg_get_wal_stats($1::pg_lsn, $2::pg_lsn) s`
+
 // index: none, all entries are read. lock: none.
 const countsSQL = `
 select coalesce(sum(t.entries), 0)::bigint, count(*) filter (where t.entries <> t.newest)

@@ -5,18 +5,19 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/quotad/quotad/internal/load"
 )
 
-// A subject is what is measured.
-type subject struct {
-	name  string
-	mode  string // of the process that measures it
-	needs part
-	serve func(w *world) *server // nil: no service stands between
-	drive drive
-	task  func(w *world, d drive) any
-	book  func(w *world) *book // nil: it leaves no entries
-	runs  []measurement        // one per round
+// A suite is all subjects and what is said about them.
+type suite struct {
+	command     *runCmd
+	closed      []*subject // measured first: as fast as answers come
+	open        []*subject // measured last: at half of the peak
+	comparisons []comparison
+	peak        []*subject // the greatest of these is the peak
+	paced       *subject
 }
 
 // A comparison is a ratio to print.
@@ -29,23 +30,135 @@ type comparison struct {
 
 func rates(of, with measurement) float64 { return of.PerSecond / with.PerSecond }
 
+// medians compares usual times.
+func medians(of, with measurement) float64 { return float64(of.P50) / float64(with.P50) }
+
 // tails compares the time that one answer in a hundred exceeds with a usual commit.
 func tails(of, with measurement) float64 { return float64(of.P99) / float64(with.P50) }
 
-// A suite is all subjects and what is said about them.
-type suite struct {
-	command     *runCmd
-	closed      []*subject // measured first: as fast as answers come
-	open        []*subject // measured last: at half of the peak
-	comparisons []comparison
-	peak        []*subject // the greatest of these is the peak
-	paced       *subject
+const (
+	batchItems = 100
+	// batchCallers have as many requests under way as an instance lets wait.
+	batchCallers = 16
+)
+
+// newSuite lists what is measured, in the order of a round, with the targets.
+func newSuite(c *runCmd) *suite {
+	s := &suite{command: c}
+	few, many := c.Connections[0], c.Connections[1]
+	spread, one := fmt.Sprintf("%s tenants", grouped(float64(c.Tenants))), "one hot tenant"
+	names, hot := tenantNames(c.Tenants), tenantNames(0)
+
+	spreadFew := s.http(spread, asked{names: names, connections: few})
+	plainFew := s.plain(few)
+	rowsSpread := s.transactions(spread, names, true)
+	stepsSpread := s.transactions(spread, names, false)
+	hotFew := s.http(one, asked{names: hot, connections: few})
+	rowsHot := s.transactions(one, hot, true)
+	stepsHot := s.transactions(one, hot, false)
+	spreadMany := s.http(spread, asked{names: names, connections: many})
+	plainMany := s.plain(many)
+	hotMany := s.http(one, asked{names: hot, connections: many})
+	batches := s.http(fmt.Sprintf("%s, batches of %d", spread, batchItems), asked{names: names, connections: min(few, batchCallers), batch: batchItems})
+	denials := s.http("an exhausted tenant", asked{names: []string{exhaustedTenant}, connections: few, needs: needsExhausted, reads: true})
+	s.comparisons = []comparison{
+		{spreadFew, plainFew, rates, 0.33, false},
+		{spreadMany, plainMany, rates, 0.40, false},
+		{hotFew, plainFew, rates, 0.50, false},
+		{hotMany, plainMany, rates, 0, false},
+		{batches, spreadFew, rates, 6, false},
+		{denials, plainFew, rates, 0.70, false},
+		{spreadFew, rowsSpread, rates, 1.9, false},
+		{spreadFew, stepsSpread, rates, 0, false},
+		{hotFew, rowsHot, rates, 18, false},
+		{hotFew, stepsHot, rates, 0, false},
+	}
+	if c.Full {
+		s.instances(spreadFew, hotFew)
+		s.entries()
+	}
+	for _, callers := range c.Callers {
+		s.inProcess(spread, names, callers)
+		s.inProcess(one, hot, callers)
+	}
+	s.paceAt(many, spreadFew, spreadMany)
+	return s
+}
+
+// instances are several on one database, beside one.
+func (s *suite) instances(spread, hot *subject) {
+	for _, c := range []struct {
+		one    *subject
+		who    string
+		names  []string
+		target float64
+	}{
+		{spread, fmt.Sprintf("%s tenants", grouped(float64(s.command.Tenants))), tenantNames(s.command.Tenants), 0.9},
+		{hot, "one hot tenant", tenantNames(0), 0.6},
+	} {
+		several := s.http(c.who+", three instances", asked{
+			names: c.names, connections: s.command.Connections[0], needs: needsMore,
+			servers: func(w *world) []*server { return append([]*server{w.serve}, w.serveMore...) },
+		})
+		s.comparisons = append(s.comparisons, comparison{several, c.one, rates, c.target, false})
+	}
+}
+
+// entries need a ledger of many: what the number of them costs, and what a tenant costs
+// whose window was full and has passed.
+func (s *suite) entries() {
+	c := s.command
+	onLarge := asked{
+		connections: c.Connections[0], needs: needsLarge, book: func(w *world) *book { return &w.large },
+		servers: func(w *world) []*server { return []*server{w.serveLarge} },
+	}
+	onLarge.names = tenantNames(c.Tenants)
+	large := s.http(fmt.Sprintf("%s tenants, a ledger of %s entries", grouped(float64(c.Tenants)), grouped(float64(c.Entries))), onLarge)
+	onEmpty := onLarge
+	onEmpty.book = func(w *world) *book { return &w.empty }
+	onEmpty.servers = func(w *world) []*server { return []*server{w.serveEmpty} }
+	empty := s.http(fmt.Sprintf("%s tenants, a ledger that began empty", grouped(float64(c.Tenants))), onEmpty)
+
+	onLarge.connections, onLarge.dryRun, onLarge.reads = 1, true, true
+	onLarge.names = tenantNames(1)
+	ordinary := s.http("a check of an ordinary tenant", onLarge)
+	// A dry run leaves each check a first one.
+	onLarge.names = []string{idleTenant}
+	idle := s.http(fmt.Sprintf("a first check of a tenant with %s entries, all older than the window", grouped(float64(c.Idle))), onLarge)
+	s.comparisons = append(s.comparisons,
+		comparison{large, empty, rates, 0.85, false},
+		comparison{idle, ordinary, medians, 3, true},
+	)
+}
+
+// paceAt measures at half of the peak, which is the greatest rate of these.
+func (s *suite) paceAt(connections int, peak ...*subject) {
+	commits := &subject{
+		name: "a bare commit of one row, one caller", mode: "commits", needs: needsOther, timeMax: readTimeMax, callers: 1,
+		spec: func(w *world, t task) any { return sqlSpec{task: t, Database: w.other.URL} },
+	}
+	s.paced = s.http(fmt.Sprintf("%s tenants, half of its peak", grouped(float64(s.command.Tenants))), asked{
+		names: tenantNames(s.command.Tenants), connections: connections,
+	})
+	s.closed = slices.DeleteFunc(s.closed, func(one *subject) bool { return one == s.paced })
+	s.peak, s.open = peak, []*subject{s.paced, commits}
+	s.comparisons = append(s.comparisons, comparison{s.paced, commits, tails, 8, true})
+}
+
+// setPace decides what half of the peak is.
+func (s *suite) setPace() {
+	peak := 0.0
+	for _, subject := range s.peak {
+		peak = max(peak, median(subject.runs, func(m measurement) float64 { return m.PerSecond }))
+	}
+	s.paced.perSecond = max(1, int(peak/2))
+	s.paced.name += fmt.Sprintf(" (%s requests a second)", grouped(float64(s.paced.perSecond)))
 }
 
 // keep leaves out what a user did not ask for, and what is said about it.
 func (s *suite) keep(only *regexp.Regexp) error {
 	unwanted := func(one *subject) bool { return !only.MatchString(one.name) }
-	if s.paced != nil && !unwanted(s.paced) { // its pace comes of these
+	if !unwanted(s.paced) { // its pace comes of these
 		unwanted = func(one *subject) bool { return !only.MatchString(one.name) && !slices.Contains(s.peak, one) }
 	}
 	var names []string
@@ -71,156 +184,17 @@ func (s *suite) needs() (all part) {
 	return all
 }
 
-// newSuite lists what is measured, in the order of a round, with the targets.
-func newSuite(c *runCmd) *suite {
-	s := &suite{command: c}
-	few, many := c.Connections[0], c.Connections[1]
-	spread, one := fmt.Sprintf("%s tenants", grouped(float64(c.Tenants))), "one hot tenant"
-
-	spreadFew := s.http(spread, c.Tenants, few)
-	plainFew := s.plain(few)
-	rowsSpread := s.transactions(spread, c.Tenants, true)
-	stepsSpread := s.transactions(spread, c.Tenants, false)
-	hotFew := s.http(one, 0, few)
-	rowsHot := s.transactions(one, 0, true)
-	stepsHot := s.transactions(one, 0, false)
-	spreadMany := s.http(spread, c.Tenants, many)
-	plainMany := s.plain(many)
-	hotMany := s.http(one, 0, many)
-	for _, callers := range c.Callers {
-		s.inProcess(spread, c.Tenants, callers)
-		s.inProcess(one, 0, callers)
+// drive is how a subject is measured.
+func (s *suite) drive(one *subject) load.Drive {
+	d := load.Drive{Callers: one.callers, Warm: s.command.Warm, Time: s.command.Time, PerSecond: one.perSecond}
+	if one.timeMax > 0 {
+		d.Time = min(d.Time, one.timeMax)
 	}
-	commits := &subject{
-		name: "a bare commit of one row, one caller", mode: "commits", needs: needsOther,
-		task: func(w *world, d drive) any { return sqlSpec{Drive: d, Database: w.other.URL} }, drive: s.drive(1),
-	}
-	s.paced = &subject{
-		name: fmt.Sprintf("quotad over HTTP, %s, half of its peak", spread),
-		mode: "load", drive: s.drive(many), serve: theServer, book: quotadBook,
-		task: func(w *world, d drive) any {
-			return loadSpec{Drive: d, Address: w.serve.Address, Token: w.token, Names: tenantNames(c.Tenants)}
-		},
-	}
-	s.peak = []*subject{spreadFew, spreadMany}
-	s.open = []*subject{s.paced, commits}
-	s.comparisons = []comparison{
-		{spreadFew, plainFew, rates, 0.33, false},
-		{spreadFew, rowsSpread, rates, 1.9, false},
-		{spreadFew, stepsSpread, rates, 0, false},
-		{spreadMany, plainMany, rates, 0.40, false},
-		{hotFew, plainFew, rates, 0, false},
-		{hotFew, rowsHot, rates, 18, false},
-		{hotFew, stepsHot, rates, 0, false},
-		{hotMany, plainMany, rates, 0, false},
-		{s.paced, commits, tails, 8, true},
-	}
-	return s
+	return d
 }
 
-func theServer(w *world) *server { return w.serve }
-func theLarge(w *world) *server  { return w.serveLarge }
-
-func quotadBook(w *world) *book { return &w.quotad }
-func otherBook(w *world) *book  { return &w.other }
-
-func (s *suite) drive(callers int) drive {
-	return drive{Callers: callers, Warm: s.command.Warm, Time: s.command.Time}
-}
-
-func (s *suite) add(one *subject) *subject {
-	s.closed = append(s.closed, one)
-	return one
-}
-
-// http is decisions over HTTP; tenants 0 is the hot one.
-func (s *suite) http(who string, tenants, connections int) *subject {
-	return s.add(&subject{
-		name: fmt.Sprintf("quotad over HTTP, %s, %d connections", who, connections),
-		mode: "load", drive: s.drive(connections), serve: theServer, book: quotadBook,
-		task: func(w *world, d drive) any {
-			return loadSpec{Drive: d, Address: w.serve.Address, Token: w.token, Names: tenantNames(tenants)}
-		},
-	})
-}
-
-// plain is the chi handler, sent the same requests by the same client.
-func (s *suite) plain(connections int) *subject {
-	return s.add(&subject{
-		name: fmt.Sprintf("chi, decode and encode only, %d connections", connections),
-		mode: "load", needs: needsPlain, drive: s.drive(connections), serve: func(w *world) *server { return w.plain },
-		task: func(w *world, d drive) any {
-			return loadSpec{Drive: d, Address: w.plain.Address, Token: w.token, Names: tenantNames(s.command.Tenants)}
-		},
-	})
-}
-
-// transactions is SQL with a transaction for each request.
-func (s *suite) transactions(who string, tenants int, pipelined bool) *subject {
-	callers, style := s.command.Connections[0], "a statement at a time"
-	if pipelined {
-		style = "pipelined"
-	}
-	return s.add(&subject{
-		name: fmt.Sprintf("SQL transactions %s, %s, %d sessions", style, who, callers),
-		mode: "sql", needs: needsOther, drive: s.drive(callers), book: otherBook,
-		task: func(w *world, d drive) any {
-			return sqlSpec{Drive: d, Database: w.other.URL, Names: tenantNames(tenants), Pipelined: pipelined}
-		},
-	})
-}
-
-// inProcess is the engine without HTTP.
-func (s *suite) inProcess(who string, tenants, callers int) {
-	s.add(&subject{
-		name: fmt.Sprintf("quotad in process, %s, %d callers", who, callers),
-		mode: "engine", drive: s.drive(callers), book: quotadBook,
-		task: func(w *world, d drive) any {
-			return sqlSpec{Drive: d, Database: w.quotad.URL, Names: tenantNames(tenants)}
-		},
-	})
-}
-
-// setPace decides what half of the peak is.
-func (s *suite) setPace() {
-	peak := 0.0
-	for _, subject := range s.peak {
-		peak = max(peak, median(subject.runs, func(m measurement) float64 { return m.PerSecond }))
-	}
-	s.paced.drive.PerSecond = max(1, int(peak/2))
-	s.paced.name += fmt.Sprintf(" (%s requests a second)", grouped(float64(s.paced.drive.PerSecond)))
-}
-
-// newLongSuite lists what needs a ledger of many entries: what the number of entries
-// costs, and what a tenant costs whose window was full and has passed.
-func newLongSuite(c *runCmd) *suite {
-	s := &suite{command: c}
-	few := c.Connections[0]
-	empty := s.http(fmt.Sprintf("%s tenants, a ledger that began empty", grouped(float64(c.Tenants))), c.Tenants, few)
-	large := s.http(fmt.Sprintf("%s tenants, %s entries", grouped(float64(c.Tenants)), grouped(float64(c.Entries))), c.Tenants, few)
-	large.needs, large.serve = needsLarge, theLarge
-	large.book = func(w *world) *book { return &w.large }
-	large.task = func(w *world, d drive) any {
-		return loadSpec{Drive: d, Address: w.serveLarge.Address, Token: w.token, Names: tenantNames(c.Tenants)}
-	}
-	ordinary := s.check("of an ordinary tenant", tenantNames(1))
-	idle := s.check(fmt.Sprintf("of a tenant with %s entries, all older than the window", grouped(float64(c.Idle))), []string{idleTenant})
-	s.comparisons = []comparison{
-		{large, empty, rates, 0.85, false},
-		{idle, ordinary, medians, 3, true},
-	}
-	return s
-}
-
-// medians compares usual times.
-func medians(of, with measurement) float64 { return float64(of.P50) / float64(with.P50) }
-
-// check is one caller that asks without spending, so that an idle tenant stays idle.
-func (s *suite) check(who string, names []string) *subject {
-	return s.add(&subject{
-		name: "a check " + who, mode: "load", needs: needsLarge, drive: s.drive(1), serve: theLarge,
-		task: func(w *world, d drive) any {
-			return loadSpec{Drive: d, Address: w.serveLarge.Address, Token: w.token, Names: names, DryRun: true}
-		},
-	})
-}
+// Subjects that need no checkpoint in their time are measured for less of it.
+const (
+	readTimeMax  = 5 * time.Second  // nothing is written that a checkpoint would write
+	asideTimeMax = 10 * time.Second // measured only to be compared with
+)

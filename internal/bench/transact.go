@@ -10,12 +10,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/quotad/quotad/internal/ledger"
+	"github.com/quotad/quotad/internal/load"
 	"github.com/quotad/quotad/internal/pg"
 )
 
 // sqlSpec is the task of the processes that work on a database without HTTP.
 type sqlSpec struct {
-	Drive    drive    `json:"drive"`
+	task
 	Database string   `json:"database"`
 	Names    []string `json:"names"` // of the tenants that requests are spread over
 	// Pipelined sends a transaction in two round trips, as quotad does, instead of one
@@ -42,7 +43,7 @@ func runSQL(ctx context.Context, spec sqlSpec) (measurement, error) {
 			s.Close()
 		}
 	}()
-	return spec.Drive.run(ctx, func(ctx context.Context, i int) (caller, error) {
+	prepare := func(ctx context.Context, i int) (load.Caller, error) {
 		session, err := pg.Connect(ctx, config)
 		if err != nil {
 			return nil, err
@@ -53,10 +54,19 @@ func runSQL(ctx context.Context, spec sqlSpec) (measurement, error) {
 			return nil, err
 		}
 		random := rand.New(rand.NewPCG(2, uint64(i)))
-		return func(ctx context.Context) (bool, error) {
-			return t.decide(ctx, spec.Names[random.IntN(len(spec.Names))])
+		return func(ctx context.Context) (load.Outcome, error) {
+			allowed, err := t.decide(ctx, spec.Names[random.IntN(len(spec.Names))])
+			return outcome(allowed), err
 		}, nil
-	})
+	}
+	return spec.run(func(d load.Drive) (load.Measurement, error) { return d.Run(ctx, prepare) })
+}
+
+func outcome(allowed bool) load.Outcome {
+	if allowed {
+		return load.Outcome{Counts: load.Counts{Allowed: 1}}
+	}
+	return load.Outcome{Counts: load.Counts{Denied: 1}}
 }
 
 // A transactor decides one request at a time on one session.
@@ -168,12 +178,13 @@ func runCommits(ctx context.Context, spec sqlSpec) (measurement, error) {
 		return measurement{}, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	return spec.Drive.run(ctx, func(context.Context, int) (caller, error) {
+	prepare := func(context.Context, int) (load.Caller, error) {
 		n := int64(0)
-		return func(ctx context.Context) (bool, error) {
+		return func(ctx context.Context) (load.Outcome, error) {
 			n++
 			_, err := conn.Exec(ctx, commitSQL, n)
-			return err == nil, err
+			return outcome(err == nil), err
 		}, nil
-	})
+	}
+	return spec.run(func(d load.Drive) (load.Measurement, error) { return d.Run(ctx, prepare) })
 }
