@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quotad/quotad/internal/catalog"
-	"github.com/quotad/quotad/internal/load"
+	"github.com/quotad/quotad/internal/loadgen"
 	"github.com/quotad/quotad/internal/quota"
 )
 
@@ -41,9 +41,9 @@ func runEngine(ctx context.Context, spec sqlSpec) (m measurement, err error) {
 		err = errors.Join(err, group.Wait())
 	}()
 	pools := callPools()
-	prepare := func(_ context.Context, i int) (load.Caller, error) {
+	prepare := func(_ context.Context, i int) (loadgen.Caller, error) {
 		random := rand.New(rand.NewPCG(2, uint64(i)))
-		return func(ctx context.Context) (load.Outcome, error) {
+		return func(ctx context.Context) (loadgen.Outcome, error) {
 			d, err := engine.Decide(ctx, quota.Request{
 				Tenant:  spec.Names[random.IntN(len(spec.Names))],
 				Charges: []quota.Charge{{Meter: meterName, Pools: pools}},
@@ -51,7 +51,7 @@ func runEngine(ctx context.Context, spec sqlSpec) (m measurement, err error) {
 			return outcome(d.Allowed), err
 		}, nil
 	}
-	m, err = spec.run(func(d load.Drive) (load.Measurement, error) { return d.Run(ctx, prepare) })
+	m, err = spec.run(func(d loadgen.Drive) (loadgen.Measurement, error) { return d.Run(ctx, prepare) })
 	m.CPU.Client, m.CPU.Service = 0, m.CPU.Client // it is the service
 	return m, err
 }

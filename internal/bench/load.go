@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/quotad/quotad/internal/load"
+	"github.com/quotad/quotad/internal/loadgen"
 )
 
 // loadSpec is the task of the client process.
@@ -20,13 +20,13 @@ type loadSpec struct {
 
 // runLoad sends requests over connections of its own.
 func runLoad(ctx context.Context, spec loadSpec) (m measurement, err error) {
-	client := load.Client{URLs: spec.URLs, Token: spec.Token, Batch: spec.Batch, Strict: true}
+	client := loadgen.Client{URLs: spec.URLs, Token: spec.Token, Batch: spec.Batch, Strict: true}
 	for _, name := range spec.Names {
-		client.Items = append(client.Items, load.Item{Tenant: name, Body: callBody(name, spec.DryRun)})
+		client.Items = append(client.Items, loadgen.Item{Tenant: name, Body: callBody(name, spec.DryRun)})
 	}
 	if spec.Each {
 		m.Total, err = client.Each(ctx)
 		return m, err
 	}
-	return spec.run(func(d load.Drive) (load.Measurement, error) { return client.Run(ctx, d) })
+	return spec.run(func(d loadgen.Drive) (loadgen.Measurement, error) { return client.Run(ctx, d) })
 }

@@ -3,18 +3,18 @@ package main
 import (
 	"time"
 
-	"github.com/quotad/quotad/internal/load"
+	"github.com/quotad/quotad/internal/loadgen"
 )
 
 // A task is what every process that measures is told.
 type task struct {
-	Drive load.Drive `json:"drive"`
-	Watch watch      `json:"watch"`
+	Drive loadgen.Drive `json:"drive"`
+	Watch watch         `json:"watch"`
 }
 
 // A measurement is what came of one run.
 type measurement struct {
-	load.Measurement
+	loadgen.Measurement
 	CPU cpuTimes `json:"cpu"` // in the measured time
 	// Written is what the database wrote in the whole run, told by the process that
 	// started it.
@@ -22,7 +22,7 @@ type measurement struct {
 }
 
 // run measures, with processor time.
-func (t task) run(drive func(load.Drive) (load.Measurement, error)) (m measurement, err error) {
+func (t task) run(drive func(loadgen.Drive) (loadgen.Measurement, error)) (m measurement, err error) {
 	var at []cpuTimes
 	t.Drive.Edge = func() error {
 		now, err := t.Watch.read()

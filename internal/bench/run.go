@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quotad/quotad/internal/load"
+	"github.com/quotad/quotad/internal/loadgen"
 )
 
 // runCmd measures. The defaults are what the targets speak of; smaller ones are for
@@ -66,8 +66,8 @@ func (c *runCmd) bounds() error {
 		return errors.New("--connections must be two numbers, --callers at least one")
 	}
 	for _, n := range slices.Concat(c.Connections, c.Callers) {
-		if n < 1 || n > load.CallersMax {
-			return fmt.Errorf("--connections and --callers must be 1 to %d", load.CallersMax)
+		if n < 1 || n > loadgen.CallersMax {
+			return fmt.Errorf("--connections and --callers must be 1 to %d", loadgen.CallersMax)
 		}
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quotad/quotad/internal/load"
+	"github.com/quotad/quotad/internal/loadgen"
 )
 
 // A suite is all subjects and what is said about them.
@@ -185,8 +185,8 @@ func (s *suite) needs() (all part) {
 }
 
 // drive is how a subject is measured.
-func (s *suite) drive(one *subject) load.Drive {
-	d := load.Drive{Callers: one.callers, Warm: s.command.Warm, Time: s.command.Time, PerSecond: one.perSecond}
+func (s *suite) drive(one *subject) loadgen.Drive {
+	d := loadgen.Drive{Callers: one.callers, Warm: s.command.Warm, Time: s.command.Time, PerSecond: one.perSecond}
 	if one.timeMax > 0 {
 		d.Time = min(d.Time, one.timeMax)
 	}

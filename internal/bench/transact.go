@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/quotad/quotad/internal/ledger"
-	"github.com/quotad/quotad/internal/load"
+	"github.com/quotad/quotad/internal/loadgen"
 	"github.com/quotad/quotad/internal/pg"
 )
 
@@ -43,7 +43,7 @@ func runSQL(ctx context.Context, spec sqlSpec) (measurement, error) {
 			s.Close()
 		}
 	}()
-	prepare := func(ctx context.Context, i int) (load.Caller, error) {
+	prepare := func(ctx context.Context, i int) (loadgen.Caller, error) {
 		session, err := pg.Connect(ctx, config)
 		if err != nil {
 			return nil, err
@@ -54,19 +54,19 @@ func runSQL(ctx context.Context, spec sqlSpec) (measurement, error) {
 			return nil, err
 		}
 		random := rand.New(rand.NewPCG(2, uint64(i)))
-		return func(ctx context.Context) (load.Outcome, error) {
+		return func(ctx context.Context) (loadgen.Outcome, error) {
 			allowed, err := t.decide(ctx, spec.Names[random.IntN(len(spec.Names))])
 			return outcome(allowed), err
 		}, nil
 	}
-	return spec.run(func(d load.Drive) (load.Measurement, error) { return d.Run(ctx, prepare) })
+	return spec.run(func(d loadgen.Drive) (loadgen.Measurement, error) { return d.Run(ctx, prepare) })
 }
 
-func outcome(allowed bool) load.Outcome {
+func outcome(allowed bool) loadgen.Outcome {
 	if allowed {
-		return load.Outcome{Counts: load.Counts{Allowed: 1}}
+		return loadgen.Outcome{Counts: loadgen.Counts{Allowed: 1}}
 	}
-	return load.Outcome{Counts: load.Counts{Denied: 1}}
+	return loadgen.Outcome{Counts: loadgen.Counts{Denied: 1}}
 }
 
 // A transactor decides one request at a time on one session.
@@ -178,13 +178,13 @@ func runCommits(ctx context.Context, spec sqlSpec) (measurement, error) {
 		return measurement{}, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	prepare := func(context.Context, int) (load.Caller, error) {
+	prepare := func(context.Context, int) (loadgen.Caller, error) {
 		n := int64(0)
-		return func(ctx context.Context) (load.Outcome, error) {
+		return func(ctx context.Context) (loadgen.Outcome, error) {
 			n++
 			_, err := conn.Exec(ctx, commitSQL, n)
 			return outcome(err == nil), err
 		}, nil
 	}
-	return spec.run(func(d load.Drive) (load.Measurement, error) { return d.Run(ctx, prepare) })
+	return spec.run(func(d loadgen.Drive) (loadgen.Measurement, error) { return d.Run(ctx, prepare) })
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/quotad/quotad/internal/devpg"
-	"github.com/quotad/quotad/internal/load"
+	"github.com/quotad/quotad/internal/loadgen"
 )
 
 const (
@@ -253,7 +253,7 @@ func (w *world) ask(ctx context.Context, tenant string) (answer plainSpec, err e
 		return answer, err
 	}
 	r.Header.Set("Authorization", "Bearer "+w.token)
-	client := http.Client{Timeout: load.AnswerMax}
+	client := http.Client{Timeout: loadgen.AnswerMax}
 	defer client.CloseIdleConnections()
 	response, err := client.Do(r)
 	if err != nil {

@@ -30,8 +30,8 @@ var mayImport = map[string][]string{
 	"internal/spool":    {},
 	"internal/devpg":    {},
 	"internal/pgtest":   {"internal/devpg", "migrations"},
-	"internal/bench":    {"internal/quota", "internal/ledger", "internal/catalog", "internal/pg", "internal/devpg", "internal/load"},
-	"internal/load":     {},
+	"internal/bench":    {"internal/quota", "internal/ledger", "internal/catalog", "internal/pg", "internal/devpg", "internal/loadgen"},
+	"internal/loadgen":  {},
 	"internal/sim":      {}, // it checks the others, so it shares nothing with them
 	"internal/tidy":     {},
 	"migrations":        {},
@@ -46,7 +46,7 @@ var libraryOf = map[string][]string{
 	},
 	"database/sql":             {"migrations"},
 	"github.com/pressly/goose": {"migrations"},
-	"net/http":                 {"cmd/quotad", "internal/api", "internal/console", "internal/sim", "internal/bench", "internal/load"},
+	"net/http":                 {"cmd/quotad", "internal/api", "internal/console", "internal/sim", "internal/bench", "internal/loadgen"},
 	"testing":                  {"internal/pgtest"},
 }
 

@@ -1,4 +1,4 @@
-// Package load sends requests as many callers do, and tells how long their answers took.
+// Package loadgen sends requests as many callers do, and tells how long their answers took.
 //
 // State: none but what a run counts. Latencies go into one histogram of bounded size, so
 // a run may last as long as its bounds let it.
@@ -14,4 +14,4 @@
 // The generator shares the machine with what it measures more often than not, so it is
 // cheap: it writes HTTP/1.1 itself from bytes made before the run, and reads of an answer
 // what it needs.
-package load
+package loadgen
