@@ -5,18 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/quotad/quotad/internal/devpg"
 )
 
-const (
-	devDatabase = "postgres"
-	devLogin    = "quotad_dev"
-	devCloseMax = 15 * time.Second
-)
+const devLogin = "quotad_dev"
 
 // devCmd runs the whole product with demo data on a private PostgreSQL. When it ends
 // nothing is left running, and nothing on disk unless Data was given.
@@ -31,41 +22,20 @@ type devCmd struct {
 // Run serves until a signal, then takes everything down.
 func (cmd devCmd) Run(ctx context.Context, s *streams) (err error) {
 	log := cmd.Logging.logger(s.Err)
-	fmt.Fprintln(s.Err, "starting a private PostgreSQL ...")
-	postgres, err := devpg.Start(ctx, devpg.Options{Dir: cmd.Data, Fsync: true})
+	p, err := startPrivate(ctx, s, cmd.Data, devLogin, serverConfig{
+		Listen: cmd.Listen, Log: log, Headers: cmd.Headers.headers(), RememberDenials: true,
+	})
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
-	defer func() { err = errors.Join(err, postgres.Stop()) }()
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
 
-	owner, err := pgx.ParseConfig(postgres.URL(devDatabase))
-	if err != nil {
-		return fmt.Errorf("dev: %w", err)
-	}
-	if _, err := migrateDatabase(ctx, named(owner)); err != nil {
-		return unlessStopped(ctx, err)
-	}
-	if _, err := ensureServiceLogin(ctx, owner, devLogin, ""); err != nil {
-		return unlessStopped(ctx, err)
-	}
-	service := owner.Copy()
-	service.User = devLogin
-	server, err := startServer(ctx, serverConfig{Listen: cmd.Listen, Database: service, Log: log, Headers: cmd.Headers.headers(), RememberDenials: true})
+	info, err := loadDemo(ctx, p.server.catalog, p.server.engine)
 	if err != nil {
 		return unlessStopped(ctx, err)
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), devCloseMax)
-		defer cancel()
-		err = errors.Join(err, server.Close(closing))
-	}()
-
-	info, err := loadDemo(ctx, server.catalog, server.engine)
-	if err != nil {
-		return unlessStopped(ctx, err)
-	}
-	info.URL = server.URL()
-	if info.DatabaseURL, err = loginURL(postgres.URL(devDatabase), devLogin); err != nil {
+	info.URL = p.server.URL()
+	if info.DatabaseURL, err = loginURL(p.postgres.URL(privateDatabase), devLogin); err != nil {
 		return err
 	}
 	if err := info.print(s.Out, cmd.JSON); err != nil {
@@ -75,9 +45,9 @@ func (cmd devCmd) Run(ctx context.Context, s *streams) (err error) {
 	case <-ctx.Done():
 		fmt.Fprintln(s.Err, "\nstopping ...")
 		return nil
-	case <-server.Failed():
+	case <-p.server.Failed():
 		return errors.New("dev: the server has failed")
-	case <-postgres.Exited():
+	case <-p.postgres.Exited():
 		return errors.New("dev: PostgreSQL has ended")
 	}
 }

@@ -22,6 +22,7 @@ type cli struct {
 	Key         keyCmd         `cmd:"" help:"Make, list and revoke API keys."`
 	Simulate    simulateCmd    `cmd:"" help:"Tell what a plan would have decided on past traffic, from a CSV file, without a database."`
 	Verify      verifyCmd      `cmd:"" help:"Prove that everything follows from the ledger; exit 1 and name the first bad entry if not."`
+	Bench       benchCmd       `cmd:"" help:"Measure decisions a second and their latencies, of running instances or of one on a private PostgreSQL."`
 	Dev         devCmd         `cmd:"" help:"Run everything with demo data on a private PostgreSQL that ends with it."`
 	Demo        demoCmd        `cmd:"" help:"Load the demo into a migrated database and print a key."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running instance whether it is ready; exit 1 if it is not."`

@@ -58,6 +58,14 @@ func (p *progress) add(n int64) {
 	}
 }
 
+// note names what is counted anew, where there is more to say of it.
+func (p *progress) note(what string) {
+	p.what = what
+	if p.bar != nil {
+		p.bar.Describe(what)
+	}
+}
+
 // finish removes the bar.
 func (p *progress) finish() {
 	if p.bar != nil {
