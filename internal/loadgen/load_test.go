@@ -3,7 +3,11 @@ package loadgen
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"io"
+	"log"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -238,6 +242,33 @@ func TestALostConnectionIsMadeAgain(t *testing.T) {
 	}
 	if m.Total.Failed != 1 || m.Total.Allowed < 3 || len(m.Failures) != 1 || m.Failures[0].Kind != "connection closed" {
 		t.Errorf("%+v, want one connection that was closed, and answers after it", m)
+	}
+}
+
+// Instances behind TLS are measured as they are reached; a certificate that nobody vouches
+// for is a failure, not a reason to look away.
+func TestCertificatesAreChecked(t *testing.T) {
+	t.Parallel()
+	service := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte(`{"allowed":true,"tenant":"acme","x":1}`)) //nolint:errcheck
+	}))
+	service.Config.ErrorLog = log.New(io.Discard, "", 0)
+	service.StartTLS()
+	defer service.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(service.Certificate())
+	client := Client{URLs: []string{service.URL}, Items: []Item{{Tenant: "acme", Body: "{}"}}}
+	for _, c := range []struct {
+		trusts *tls.Config
+		want   Counts
+	}{
+		{&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, Counts{Allowed: 1}},
+		{nil, Counts{Failed: 1}},
+	} {
+		client.TLS = c.trusts
+		if got, err := client.Each(t.Context()); err != nil || got != c.want {
+			t.Errorf("trusting %v: %+v, %v, want %+v", c.trusts, got, err, c.want)
+		}
 	}
 }
 
