@@ -73,6 +73,7 @@ func connect(ctx context.Context, config *pgx.ConnConfig, s *Session) (*Session,
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
 	connected.Store(true)
+	sendArrays(conn.TypeMap())
 	s.conn = conn
 	return s, nil
 }
