@@ -161,8 +161,9 @@ type EdgeQuery struct {
 // An Edge answers an EdgeQuery: the first entry in the window, if there is one.
 type Edge struct {
 	Found    bool
-	Before   int64 // running total before that entry
-	Returned int64 // units given back of what is in the window
+	At       time.Time // of that entry
+	Before   int64     // running total before it
+	Returned int64     // units given back of what is in the window
 }
 
 // The clock is read once per batch, after the locks; the first row is the clock's own.
@@ -174,7 +175,7 @@ with clock as materialized (
   select coalesce($1::timestamptz, quotad.decision_clock()) as at,
          (select v.version from quotad.catalog_version v) as catalog_version
 )
-select c.at, c.catalog_version, k.n, coalesce(t.before, s.before), coalesce(r.units, 0)
+select c.at, c.catalog_version, k.n, coalesce(t.before, s.before), coalesce(t.at, s.at), coalesce(r.units, 0)
 from clock c
 left join unnest($2::integer[], $3::bigint[], $4::integer[], $5::text[], $6::timestamptz[], $7::bigint[])
   as k(n, tenant_id, meter_id, subject, start_at, lookback_us) on true
@@ -187,7 +188,7 @@ left join lateral (
   select coalesce(k.start_at, now.at - k.lookback_us * interval '1 microsecond') as at
 ) start on true
 left join lateral (
-  select e.total - greatest(e.units, 0) as before
+  select e.at, e.total - greatest(e.units, 0) as before
   from quotad.entry e
   where k.subject = '' and e.tenant_id = k.tenant_id and e.meter_id = k.meter_id and e.subject_id >= 0
     and e.at >= start.at and e.at <= now.at
@@ -195,7 +196,7 @@ left join lateral (
   limit 1
 ) t on true
 left join lateral (
-  select e.subject_total - greatest(e.units, 0) as before
+  select e.at, e.subject_total - greatest(e.units, 0) as before
   from quotad.entry e
   where k.subject <> '' and e.tenant_id = k.tenant_id and e.meter_id = k.meter_id
     and e.subject_id <> 0
@@ -221,8 +222,15 @@ type Clock struct {
 }
 
 // QueueEdges queues reading the clock and the edges, and calls gotEdge with the index
-// of each query. at is nil to read the clock, or the instant an earlier read returned.
+// of each query. at is nil to read the clock, or the instant an earlier read returned;
+// then nothing is queued without queries.
 func QueueEdges(b *pgx.Batch, at *time.Time, queries []EdgeQuery, gotClock func(Clock), gotEdge func(i int, e Edge)) {
+	if len(queries) == 0 {
+		if at == nil {
+			queueClock(b, gotClock)
+		}
+		return
+	}
 	n, tenantIDs := make([]int32, len(queries)), make([]int64, len(queries))
 	meterIDs, subjects := make([]int32, len(queries)), make([]string, len(queries))
 	starts, lookbacks := make([]*time.Time, len(queries)), make([]int64, len(queries))
@@ -238,8 +246,9 @@ func QueueEdges(b *pgx.Batch, at *time.Time, queries []EdgeQuery, gotClock func(
 			var clock Clock
 			var i *int32
 			var before *int64
+			var at *time.Time
 			var edge Edge
-			if err := rows.Scan(&clock.At, &clock.CatalogVersion, &i, &before, &edge.Returned); err != nil {
+			if err := rows.Scan(&clock.At, &clock.CatalogVersion, &i, &before, &at, &edge.Returned); err != nil {
 				return fmt.Errorf("read window edges: %w", err)
 			}
 			gotClock(clock)
@@ -247,11 +256,26 @@ func QueueEdges(b *pgx.Batch, at *time.Time, queries []EdgeQuery, gotClock func(
 				continue
 			}
 			if edge.Found = before != nil; edge.Found {
-				edge.Before = *before
+				edge.Before, edge.At = *before, at.UTC()
 			}
 			gotEdge(int(*i), edge)
 		}
 		return rows.Err()
+	})
+}
+
+// index: none needed. lock: none.
+const clockSQL = `select quotad.decision_clock(), (select v.version from quotad.catalog_version v)`
+
+// queueClock queues reading the clock where there is no edge to read.
+func queueClock(b *pgx.Batch, got func(Clock)) {
+	b.Queue(clockSQL).QueryRow(func(row pgx.Row) error {
+		var clock Clock
+		if err := row.Scan(&clock.At, &clock.CatalogVersion); err != nil {
+			return fmt.Errorf("read the clock: %w", err)
+		}
+		got(clock)
+		return nil
 	})
 }
 

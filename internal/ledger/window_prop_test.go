@@ -137,7 +137,9 @@ func (j *journal) edge(meter, subject string, start, now time.Time) (edge Edge) 
 		case e.At.Before(start):
 			before += max(0, e.Units)
 		case !e.At.After(now):
-			edge.Found = true
+			if !edge.Found {
+				edge.Found, edge.At = true, e.At.UTC()
+			}
 			if !e.EffectiveAt.Before(start) {
 				edge.Returned -= min(0, e.Units)
 			}

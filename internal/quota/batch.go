@@ -55,6 +55,12 @@ type tenantWork struct {
 
 	crossings map[crossingWant]int64 // where windows have room, for waits
 	gaveBack  bool                   // the batch may have given units back
+
+	memory    *memory               // what was kept of the last batch
+	confirmed bool                  // it was compared with the account
+	windows   map[limitKey][]starts // see there; what was known before this batch
+	edges     map[limitKey][]starts // the same, read by this batch
+	unsteady  bool                  // something was entered that is not of now, or gave units back
 }
 
 // result is what a call will be told once the batch has committed.
@@ -111,6 +117,7 @@ func (b *batch) run(ctx context.Context) error {
 		return err
 	}
 	b.deliver()
+	b.memorize()
 	b.runner.engine.metrics.batch(len(b.results), time.Since(started))
 	return nil
 }

@@ -36,6 +36,7 @@ func (b *batch) enter(t *tenantWork, lines []line, id uuid.UUID, dims saltedText
 	plan := t.book.rules.plan
 	for i := range lines {
 		l := &lines[i]
+		t.unsteady = t.unsteady || l.units < 0 || l.atMicros != t.book.nowMicros
 		at := time.UnixMicro(l.atMicros).UTC()
 		p := ledger.Posting{
 			Entry: ledger.Entry{

@@ -73,15 +73,25 @@ func (b *batch) names() []string {
 func (b *batch) predict() {
 	now := b.runner.engine.clock.estimate()
 	for _, t := range b.tenants {
+		if !b.wait { // a waiter has a tenant once, and so nothing to remember
+			t.memory = b.runner.memories.take(t.name)
+		}
 		known, ok := b.runner.engine.tenants.Get(t.name)
 		if !ok {
 			continue
 		}
 		t.exists, t.facts, t.holding = true, known.facts, known.holding
-		if r, err := b.runner.rulesFor(b.snapshot, known.facts, now); err == nil {
+		r, err := b.runner.rulesFor(b.snapshot, known.facts, now)
+		switch {
+		case err != nil:
+			continue
+		case t.memory.usable(r):
+			t.book, t.windows = t.memory.book, t.memory.windows
+			t.book.snapshot = b.snapshot
+		default:
 			t.book = newBook(r, b.snapshot)
-			t.book.nowMicros = now
 		}
+		t.book.nowMicros = now
 	}
 }
 
@@ -97,7 +107,7 @@ type reads struct {
 	totalsFor  []*total
 	subjects   []subjectSlot
 	edges      []ledger.EdgeQuery
-	edgesFor   []*int64
+	edgesFor   []edgeSlot
 	levels     []levelQuery
 	levelsFor  []*level
 	keys       []keyQuery
@@ -137,11 +147,7 @@ func (b *batch) queueReads(queries *pgx.Batch, first bool) bool {
 	}
 	ledger.QueueEdges(queries, at, in.edges,
 		func(c ledger.Clock) { b.clock = c },
-		func(i int, e ledger.Edge) {
-			if e.Found {
-				*in.edgesFor[i] = e.Before + e.Returned
-			}
-		})
+		func(i int, e ledger.Edge) { in.edgesFor[i].found(e) })
 	ledger.QueueTotals(queries, in.totals, func(i int, t ledger.Total, s ledger.SubjectRow) {
 		slot := in.totalsFor[i]
 		slot.units, slot.returned, slot.held, slot.calls = t.Units, t.Returned, t.Held, t.Calls
@@ -189,6 +195,7 @@ func (b *batch) want(in *reads, t *tenantWork) {
 		t.keys = make(map[string]keptAnswer)
 		t.subject = make(map[string]*ledger.NewSubject)
 		t.asked = make(map[limitKey][]int64)
+		t.edges = make(map[limitKey][]starts)
 		t.holds = make(map[uuid.UUID]*hold)
 		t.originals = make(map[int64]*original)
 		for _, c := range t.calls {
@@ -301,6 +308,9 @@ const noEntry = -1
 func (in *reads) wantEdges(t *tenantWork, key limitKey, meterID int32) {
 	now := t.book.nowMicros
 	edges := key.limit.rule.Edges(now)
+	if t.recallEdges(key, edges) {
+		return
+	}
 	instants := make([]int64, len(edges))
 	for i, e := range edges {
 		instants[i] = e.AtMicros
@@ -314,6 +324,10 @@ func (in *reads) wantEdges(t *tenantWork, key limitKey, meterID int32) {
 	t.asked[key] = instants
 	before := make([]int64, len(edges))
 	t.book.before[key] = before
+	known := make([]starts, len(edges))
+	if delete(t.windows, key); key.subject == "" {
+		t.edges[key] = known
+	}
 	for i, e := range edges {
 		before[i] = noEntry
 		query := ledger.EdgeQuery{TenantID: t.facts.tenantID, MeterID: meterID, Subject: key.subject}
@@ -323,7 +337,7 @@ func (in *reads) wantEdges(t *tenantWork, key limitKey, meterID int32) {
 			query.Start = time.UnixMicro(e.AtMicros).UTC()
 		}
 		in.edges = append(in.edges, query)
-		in.edgesFor = append(in.edgesFor, &before[i])
+		in.edgesFor = append(in.edgesFor, edgeSlot{&before[i], &known[i]})
 	}
 }
 
@@ -346,6 +360,7 @@ func (b *batch) reconcile(ctx context.Context) error {
 			continue
 		}
 		actual := factsOf(&t.account)
+		t.confirm()
 		if t.book == nil || actual != t.facts || stale || actual.dated() {
 			t.facts = actual
 			b.runner.engine.tenants.Set(t.name, known{actual, t.account.OpenHolds > 0})
@@ -386,6 +401,8 @@ func (b *batch) restart(t *tenantWork) error {
 	}
 	t.book = fresh
 	clear(t.asked)
+	clear(t.edges)
+	t.windows = nil
 	return nil
 }
 

@@ -74,6 +74,7 @@ type runner struct {
 	session  *pg.Session
 	compiled map[rulesKey]*rules
 	sets     map[int64]*catalog.OverrideSet
+	memories memories
 }
 
 func newRunner(e *Engine) *runner {
