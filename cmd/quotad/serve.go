@@ -47,6 +47,7 @@ func (cmd serveCmd) validate() error {
 
 // Run serves until a signal or a failure.
 func (cmd serveCmd) Run(ctx context.Context, s *streams) error {
+	setHeapGrowth()
 	if err := cmd.validate(); err != nil {
 		return err
 	}

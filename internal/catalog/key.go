@@ -4,8 +4,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -55,16 +55,15 @@ type KeySpec struct {
 const (
 	envDefault      = "live"
 	keyNameBytesMax = 128
+	envCharsMax     = 16
 	tokenIDChars    = 12 // 62 bits: two keys never get the same one
 	tokenSecretLen  = 33 // base62: 196 bits
 )
 
-var envPattern = regexp.MustCompile(`^[a-z0-9]{1,16}$`)
-
 // Validate returns every fault of the spec.
 func (s KeySpec) Validate() error {
 	var faults faultList
-	if s.Env != "" && !envPattern.MatchString(s.Env) {
+	if s.Env != "" && (len(s.Env) > envCharsMax || !within(s.Env, base36)) {
 		faults.add("env", "must match [a-z0-9]{1,16}")
 	}
 	if s.Name != "" {
@@ -96,15 +95,26 @@ type Token struct {
 	Secret string // known to the holder alone
 }
 
-var tokenPattern = regexp.MustCompile(`^qk_([a-z0-9]{1,16})_([a-z0-9]{12})_([0-9A-Za-z]{33})$`)
-
-// ParseToken reads a token.
+// ParseToken reads a token. Every request comes with one, so it is read by hand.
 func ParseToken(text string) (Token, bool) {
-	parts := tokenPattern.FindStringSubmatch(text)
-	if parts == nil {
+	rest, prefixed := strings.CutPrefix(text, "qk_")
+	env, rest, cut := strings.Cut(rest, "_")
+	id, secret, cutAgain := strings.Cut(rest, "_")
+	if !prefixed || !cut || !cutAgain || len(env) < 1 || len(env) > envCharsMax || len(id) != tokenIDChars ||
+		len(secret) != tokenSecretLen || !within(env, base36) || !within(id, base36) || !within(secret, base62) {
 		return Token{}, false
 	}
-	return Token{Env: parts[1], ID: parts[2], Secret: parts[3]}, true
+	return Token{Env: env, ID: id, Secret: secret}, true
+}
+
+// within reports whether text is made of letters of an alphabet alone.
+func within(text, alphabet string) bool {
+	for i := range len(text) {
+		if strings.IndexByte(alphabet, text[i]) < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // NewToken makes a token with an id and a secret from random.

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -11,10 +10,21 @@ import (
 // NameRule is the rule of meter, plan and limit names, as an error says it.
 const NameRule = "must match [a-z0-9][a-z0-9._-]{0,63}"
 
-var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
-
-// ValidName reports whether name may name a meter, a plan, a limit or a pool.
-func ValidName(name string) bool { return namePattern.MatchString(name) }
+// ValidName reports whether name may name a meter, a plan, a limit or a pool. Every request
+// has some, so it is read by hand.
+func ValidName(name string) bool {
+	if name == "" || len(name) > 64 {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		letter := 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
+		if !letter && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return false
+		}
+	}
+	return true
+}
 
 // IDBytesMax bounds a tenant's or a subject's id, which is the caller's own.
 const IDBytesMax = 256

@@ -36,17 +36,18 @@ type batch struct {
 
 // tenantWork is what a batch knows of one tenant.
 type tenantWork struct {
-	name    string
-	calls   []*call
-	exists  bool // known to exist, from memory or from its lock
-	sought  bool // asked whether it exists
-	locked  bool
-	facts   facts
-	account ledger.Account
-	book    *book // nil until facts are known
-	asked   map[limitKey][]int64
-	keys    map[string]keptAnswer
-	subject map[string]*ledger.NewSubject // Salt nil for one that is stored already
+	name     string
+	calls    []*call
+	exists   bool // known to exist, from memory or from its lock
+	sought   bool // asked whether it exists
+	locked   bool
+	facts    facts
+	account  ledger.Account
+	book     *book // nil until facts are known
+	asked    map[limitKey][]int64
+	keys     map[string]keptAnswer
+	keysRead bool                          // all that calls come with were asked for
+	subject  map[string]*ledger.NewSubject // Salt nil for one that is stored already
 
 	holding   bool                // the account has, or is believed to have, open holds
 	holdsRead bool                // all open ones were asked for

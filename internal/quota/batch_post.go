@@ -87,7 +87,7 @@ func (t *tenantWork) keepHold(h *hold, r *Request, v *verdict) (err error) {
 	switch r.Kind {
 	case ledger.KindHold:
 		h.firstSeq = v.decision.Receipt.FirstSeq
-		t.holds[h.id] = h
+		put(&t.holds, h.id, h)
 	case ledger.KindSettle, ledger.KindRelease:
 		if h.answer, err = v.decision.JSON(); err != nil {
 			return fmt.Errorf("encode the answer: %w", err)
@@ -110,7 +110,7 @@ func (b *batch) keep(t *tenantWork, r *Request, v *verdict) error {
 	if v.grant != nil {
 		kept = v.grant.kept(r.Key, answer)
 	}
-	t.keys[r.Key] = kept
+	put(&t.keys, r.Key, kept)
 	b.keys = append(b.keys, keyRow{
 		tenantID: t.facts.tenantID, key: r.Key, at: v.decision.DecidedAt,
 		firstSeq: v.decision.Receipt.FirstSeq, keptAnswer: kept,
@@ -136,7 +136,7 @@ func (t *tenantWork) knownSubject(text string) (*ledger.NewSubject, error) {
 		TenantID: t.facts.tenantID, SubjectID: t.account.SubjectSeq, Subject: text,
 		Salt: salt, Digest: ledger.Digest(salt, []byte(text)),
 	}
-	t.subject[text] = s
+	put(&t.subject, text, s)
 	return s, nil
 }
 

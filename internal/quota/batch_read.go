@@ -157,10 +157,10 @@ func (b *batch) queueReads(queries *pgx.Batch, first bool) bool {
 		in.subjects[i].found(s)
 	})
 	queueLevels(queries, in.levels, func(i int, v level) { *in.levelsFor[i] = v })
-	queueKeys(queries, in.keys, func(i int, kept keptAnswer) { in.keysFor[i].keys[in.keys[i].key] = kept })
+	queueKeys(queries, in.keys, func(i int, kept keptAnswer) { put(&in.keysFor[i].keys, in.keys[i].key, kept) })
 	queueHolds(queries, in.holds, func(h storedHold) { in.holdsOf[h.tenantID].foundHold(h) })
 	queueOriginals(queries, in.originals, func(i int, o original, s ledger.SubjectRow) {
-		in.originalOf[i].originals[o.seq] = &o
+		put(&in.originalOf[i].originals, o.seq, &o)
 		subjectSlot{in.originalOf[i], o.subject}.found(s)
 	})
 	if len(in.unknown) > 0 {
@@ -169,13 +169,22 @@ func (b *batch) queueReads(queries *pgx.Batch, first bool) bool {
 	return true
 }
 
+// put sets a value in a map that is made when it gets its first one: most tenants of a batch
+// need few of theirs.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[key] = value
+}
+
 // foundHold notes a hold, which may come twice: as one that is open and as one that is
 // named.
 func (t *tenantWork) foundHold(h storedHold) {
 	if t.holds[h.id] != nil {
 		return
 	}
-	t.holds[h.id] = &h.hold
+	put(&t.holds, h.id, &h.hold)
 	if h.state == HoldOpen {
 		t.book.holds = append(t.book.holds, &h.hold)
 	}
@@ -185,19 +194,14 @@ func (t *tenantWork) foundHold(h storedHold) {
 // found notes what the ledger knows of a subject.
 func (s subjectSlot) found(row ledger.SubjectRow) {
 	if s.subject != "" && row.ID != 0 {
-		s.work.subject[s.subject] = &ledger.NewSubject{SubjectID: row.ID, Digest: row.Digest}
+		put(&s.work.subject, s.subject, &ledger.NewSubject{SubjectID: row.ID, Digest: row.Digest})
 	}
 }
 
 // want adds what the calls of t read and the book does not hold yet.
 func (b *batch) want(in *reads, t *tenantWork) {
-	if t.keys == nil {
-		t.keys = make(map[string]keptAnswer)
-		t.subject = make(map[string]*ledger.NewSubject)
-		t.asked = make(map[limitKey][]int64)
-		t.edges = make(map[limitKey][]starts)
-		t.holds = make(map[uuid.UUID]*hold)
-		t.originals = make(map[int64]*original)
+	if !t.keysRead {
+		t.keysRead = true
 		for _, c := range t.calls {
 			if c.request.Key != "" && !c.request.DryRun {
 				in.keys = append(in.keys, keyQuery{t.facts.tenantID, c.request.Key})
@@ -230,7 +234,7 @@ func (b *batch) wantCall(in *reads, t *tenantWork, c *call) {
 	case r.Hold != uuid.Nil:
 		h, asked := t.holds[r.Hold]
 		if !asked {
-			t.holds[r.Hold] = nil
+			put(&t.holds, r.Hold, nil)
 			in.wantHolds(t, holdQuery{t.facts.tenantID, r.Hold})
 		}
 		if h != nil {
@@ -239,7 +243,7 @@ func (b *batch) wantCall(in *reads, t *tenantWork, c *call) {
 	case r.kind() == ledger.KindReverse:
 		o, asked := t.originals[r.Seq]
 		if !asked {
-			t.originals[r.Seq] = nil
+			put(&t.originals, r.Seq, nil)
 			in.originals = append(in.originals, originalQuery{t.facts.tenantID, r.Seq})
 			in.originalOf = append(in.originalOf, t)
 		}
@@ -321,12 +325,12 @@ func (in *reads) wantEdges(t *tenantWork, key limitKey, meterID int32) {
 	if asked, have := t.asked[key]; have && slices.Equal(asked, instants) {
 		return
 	}
-	t.asked[key] = instants
+	put(&t.asked, key, instants)
 	before := make([]int64, len(edges))
 	t.book.before[key] = before
 	known := make([]starts, len(edges))
 	if delete(t.windows, key); key.subject == "" {
-		t.edges[key] = known
+		put(&t.edges, key, known)
 	}
 	for i, e := range edges {
 		before[i] = noEntry

@@ -141,14 +141,11 @@ func (b *batch) memorize() {
 // keptWindows returns what is known of windows, the batch's own entries included: one that
 // was the first of its window ends what was known of an empty one.
 func (t *tenantWork) keptWindows() map[limitKey][]starts {
-	if t.windows == nil {
-		t.windows = make(map[limitKey][]starts, len(t.edges))
-	}
 	for key, known := range t.edges {
 		for i, edge := range key.limit.rule.Edges(t.book.nowMicros) {
 			known[i].from = edge.AtMicros
 		}
-		t.windows[key] = known
+		put(&t.windows, key, known)
 	}
 	for key, known := range t.windows {
 		total := t.book.totals[meterKey{meter: key.limit.Meter}]
