@@ -8,7 +8,7 @@ import (
 
 // Bounds of what a runner remembers.
 const (
-	memoriesMax = 50_000 // tenants of one runner, in each of two generations
+	memoriesMax = 10_000 // tenants of one runner, in each of two generations
 	doubtMin    = 4      // batches that must find a memory true after one that did not
 	doubtMax    = 64
 )
