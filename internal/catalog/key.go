@@ -99,12 +99,12 @@ type Token struct {
 func ParseToken(text string) (Token, bool) {
 	rest, prefixed := strings.CutPrefix(text, "qk_")
 	env, rest, cut := strings.Cut(rest, "_")
-	id, secret, cutAgain := strings.Cut(rest, "_")
+	id, rest, cutAgain := strings.Cut(rest, "_")
 	if !prefixed || !cut || !cutAgain || len(env) < 1 || len(env) > envCharsMax || len(id) != tokenIDChars ||
-		len(secret) != tokenSecretLen || !within(env, base36) || !within(id, base36) || !within(secret, base62) {
+		len(rest) != tokenSecretLen || !within(env, base36) || !within(id, base36) || !within(rest, base62) {
 		return Token{}, false
 	}
-	return Token{Env: env, ID: id, Secret: secret}, true
+	return Token{Env: env, ID: id, Secret: rest}, true
 }
 
 // within reports whether text is made of letters of an alphabet alone.
