@@ -57,7 +57,7 @@ const (
 	keyNameBytesMax = 128
 	envCharsMax     = 16
 	tokenIDChars    = 12 // 62 bits: two keys never get the same one
-	tokenSecretLen  = 33 // base62: 196 bits
+	tokenTailChars  = 33 // the secret, base62: 196 bits
 )
 
 // Validate returns every fault of the spec.
@@ -101,7 +101,7 @@ func ParseToken(text string) (Token, bool) {
 	env, rest, cut := strings.Cut(rest, "_")
 	id, rest, cutAgain := strings.Cut(rest, "_")
 	if !prefixed || !cut || !cutAgain || len(env) < 1 || len(env) > envCharsMax || len(id) != tokenIDChars ||
-		len(rest) != tokenSecretLen || !within(env, base36) || !within(id, base36) || !within(rest, base62) {
+		len(rest) != tokenTailChars || !within(env, base36) || !within(id, base36) || !within(rest, base62) {
 		return Token{}, false
 	}
 	return Token{Env: env, ID: id, Secret: rest}, true
@@ -123,7 +123,7 @@ func NewToken(random io.Reader, env string) (Token, error) {
 	if err != nil {
 		return Token{}, fmt.Errorf("make a key's id: %w", err)
 	}
-	secret, err := randomText(random, base62, tokenSecretLen)
+	secret, err := randomText(random, base62, tokenTailChars)
 	if err != nil {
 		return Token{}, fmt.Errorf("make a key's secret: %w", err)
 	}
