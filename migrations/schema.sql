@@ -289,26 +289,6 @@ CREATE TABLE quotad.idempotency (
 )
 PARTITION BY RANGE (created_at);
 
-CREATE TABLE quotad.level (
-    tenant_id bigint NOT NULL,
-    limit_name text NOT NULL COLLATE pg_catalog."C",
-    subject_id bigint DEFAULT 0 NOT NULL,
-    units bigint NOT NULL,
-    remainder bigint NOT NULL,
-    denominator bigint NOT NULL,
-    at timestamp with time zone NOT NULL,
-    plan_version_id bigint NOT NULL,
-    override_set_id bigint DEFAULT 0 NOT NULL,
-    CONSTRAINT level_remainder CHECK (((denominator > 0) AND (remainder >= 0) AND (remainder < denominator)))
-)
-WITH (fillfactor='50');
-
-COMMENT ON TABLE quotad.level IS 'The level of a token bucket, GCRA or leaky bucket: units + remainder/denominator at an instant.';
-
-COMMENT ON COLUMN quotad.level.plan_version_id IS 'The plan version that it was last written under.';
-
-COMMENT ON COLUMN quotad.level.override_set_id IS 'The overrides that it was last written under; 0 for none.';
-
 CREATE TABLE quotad.meter (
     meter_id integer NOT NULL,
     meter text NOT NULL COLLATE pg_catalog."C",
@@ -345,6 +325,8 @@ CREATE TABLE quotad.meter_total (
     calls bigint DEFAULT 0 NOT NULL,
     last_at timestamp with time zone NOT NULL,
     returned bigint DEFAULT 0 NOT NULL,
+    levels json,
+    CONSTRAINT meter_total_levels CHECK ((json_typeof(levels) = 'object'::text)),
     CONSTRAINT meter_total_range CHECK ((((units >= 0) AND (units <= '999999999999999'::bigint)) AND ((held >= 0) AND (held <= '999999999999999'::bigint)) AND (calls >= 0))),
     CONSTRAINT meter_total_returned CHECK (((returned >= 0) AND (returned <= units)))
 )
@@ -353,6 +335,8 @@ WITH (fillfactor='50');
 COMMENT ON TABLE quotad.meter_total IS 'The newest running total of a meter; subject 0 is the whole tenant. last_at is the last entry that used units.';
 
 COMMENT ON COLUMN quotad.meter_total.returned IS 'Units given back by corrections, which are in no running total.';
+
+COMMENT ON COLUMN quotad.meter_total.levels IS 'The levels of token buckets, GCRA and leaky buckets on the meter: those per tenant at subject 0, those per subject at the subject. {limit: [plan_version_id, override_set_id, units, remainder, denominator, at in microseconds]}: units + remainder/denominator at an instant, and the plan version and the overrides (0 for none) that it was written under. Limits that the plan does not have now stay. Null for none.';
 
 CREATE TABLE quotad.override_set (
     override_set_id bigint NOT NULL,
@@ -497,9 +481,6 @@ ALTER TABLE ONLY quotad.hold
 
 ALTER TABLE ONLY quotad.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (tenant_id, key, created_at);
-
-ALTER TABLE ONLY quotad.level
-    ADD CONSTRAINT level_pkey PRIMARY KEY (tenant_id, limit_name, subject_id);
 
 ALTER TABLE ONLY quotad.meter
     ADD CONSTRAINT meter_pkey PRIMARY KEY (meter_id);
@@ -651,8 +632,6 @@ GRANT SELECT,INSERT,DELETE ON TABLE quotad.entry_dims TO quotad_service;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE quotad.hold TO quotad_service;
 
 GRANT SELECT,INSERT ON TABLE quotad.idempotency TO quotad_service;
-
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE quotad.level TO quotad_service;
 
 GRANT SELECT,INSERT ON TABLE quotad.meter TO quotad_service;
 

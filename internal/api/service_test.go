@@ -298,7 +298,7 @@ func (a answer) decision(t *testing.T) quota.Decision {
 func (s *service) rows() map[string]int64 {
 	s.t.Helper()
 	counts := map[string]int64{}
-	for _, table := range []string{"entry", "entry_dims", "idempotency", "meter_total", "level", "subject", "hold"} {
+	for _, table := range []string{"entry", "entry_dims", "idempotency", "meter_total", "subject", "hold"} {
 		var n int64
 		err := s.db.Owner(s.t).QueryRow(s.t.Context(), "select count(*) from quotad."+table).Scan(&n)
 		if err != nil {

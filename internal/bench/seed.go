@@ -152,9 +152,7 @@ func (s *seeding) finish(ctx context.Context) error {
 	if _, err := s.book.admin.Exec(ctx, advanceAccountsSQL, s.ids, seqs, lastAts, heads); err != nil {
 		return err
 	}
-	if _, err := s.book.admin.Exec(ctx, seedTotalsSQL, s.ids, seqs, lastAts, s.plan.meterID, callUnits); err != nil {
-		return err
-	}
-	_, err := s.book.admin.Exec(ctx, seedLevelsSQL, s.ids, lastAts, bucketName, s.plan.versionID, limitUnits-callUnits)
+	_, err := s.book.admin.Exec(ctx, seedTotalsSQL, s.ids, seqs, lastAts, s.plan.meterID, callUnits,
+		bucketName, s.plan.versionID, limitUnits-callUnits)
 	return err
 }

@@ -40,16 +40,17 @@ where a.tenant = $1
 for update of a`
 
 // A statement of its own after the lock, so that it sees what the last holder committed.
-// index: account_tenant_unique, meter_total_pkey, entry_window, level_pkey; one descent
-// each. lock: none, the account lock is held.
+// index: account_tenant_unique, meter_total_pkey, entry_window; one descent each. lock:
+// none, the account lock is held.
 const standingSQL = `
-select now.at, coalesce(t.units, 0), coalesce(t.calls, 0), e.before, l.units, l.at
+select now.at, coalesce(t.units, 0), coalesce(t.calls, 0), e.before, (t.level ->> 2)::bigint,
+       timestamptz 'epoch' + (t.level ->> 5)::bigint * interval '1 microsecond'
 from quotad.account a
 cross join lateral (
   select greatest(quotad.decision_clock(), a.last_at) as at
 ) now
 left join lateral (
-  select t.units, t.calls
+  select t.units, t.calls, t.levels -> $4::text as level
   from quotad.meter_total t
   where t.tenant_id = a.tenant_id and t.meter_id = $2 and t.subject_id = 0
   limit 1
@@ -62,12 +63,6 @@ left join lateral (
   order by e.at, e.seq
   limit 1
 ) e on true
-left join lateral (
-  select l.units, l.at
-  from quotad.level l
-  where l.tenant_id = a.tenant_id and l.limit_name = $4 and l.subject_id = 0
-  limit 1
-) l on true
 where a.tenant = $1`
 
 func queueStanding(b *pgx.Batch, tenant string, meterID int32, s *standing) {
@@ -84,10 +79,11 @@ func queueStanding(b *pgx.Batch, tenant string, meterID int32, s *standing) {
 
 // index: meter_total_pkey. lock: a row of an account that is locked; updates stay HOT.
 const upsertTotalSQL = `
-insert into quotad.meter_total (tenant_id, meter_id, subject_id, units, held, calls, last_at)
-values ($1, $2, 0, $3, 0, $4, $5)
+insert into quotad.meter_total (tenant_id, meter_id, subject_id, units, held, calls, last_at, levels)
+values ($1, $2, 0, $3, 0, $4, $5, json_build_object($6::text, json_build_array($7::bigint, 0, $8::bigint, 0, 1, $9::bigint)))
 on conflict (tenant_id, meter_id, subject_id) do update
-set units = excluded.units, held = excluded.held, calls = excluded.calls, last_at = excluded.last_at`
+set units = excluded.units, held = excluded.held, calls = excluded.calls, last_at = excluded.last_at,
+    levels = excluded.levels`
 
 // index: entry_pkey, entry_window. lock: a new row only.
 const insertEntrySQL = `
@@ -102,22 +98,12 @@ update quotad.account a
 set seq = $2, last_at = $3, head_hash = $4
 where a.tenant_id = $1`
 
-func queuePosting(b *pgx.Batch, p *ledger.Posting, calls int64) {
+func queuePosting(b *pgx.Batch, p *ledger.Posting, calls, left int64) {
 	b.Queue(updateAccountSQL, p.TenantID, p.Seq, p.At, p.Hash[:])
-	b.Queue(upsertTotalSQL, p.TenantID, p.MeterID, p.Total, calls, p.At)
+	b.Queue(upsertTotalSQL, p.TenantID, p.MeterID, p.Total, calls, p.At,
+		bucketName, p.PlanVersionID, left, p.At.UnixMicro())
 	b.Queue(insertEntrySQL, p.TenantID, p.Seq, p.At, string(p.Kind), p.MeterID, p.Units, p.Total,
 		p.RequestID, p.BatchID, p.PlanVersionID, p.LimitsUsed, p.Hash[:])
-}
-
-// index: level_pkey. lock: a row of an account that is locked; updates stay HOT.
-const upsertLevelSQL = `
-insert into quotad.level (tenant_id, limit_name, subject_id, plan_version_id, override_set_id, units, remainder, denominator, at)
-values ($1, $2, 0, $3, 0, $4, 0, 1, $5)
-on conflict (tenant_id, limit_name, subject_id) do update
-set plan_version_id = excluded.plan_version_id, units = excluded.units, at = excluded.at`
-
-func queueLevel(b *pgx.Batch, p *ledger.Posting, left int64) {
-	b.Queue(upsertLevelSQL, p.TenantID, bucketName, p.PlanVersionID, left, p.At)
 }
 
 // index: none. lock: a new row only.
@@ -193,15 +179,10 @@ where a.tenant_id = u.tenant_id`
 
 // index: meter_total_pkey. lock: new rows only.
 const seedTotalsSQL = `
-insert into quotad.meter_total (tenant_id, meter_id, subject_id, units, held, calls, last_at)
-select u.tenant_id, $4, 0, u.calls * $5, 0, u.calls, u.last_at
+insert into quotad.meter_total (tenant_id, meter_id, subject_id, units, held, calls, last_at, levels)
+select u.tenant_id, $4, 0, u.calls * $5, 0, u.calls, u.last_at,
+       json_build_object($6::text, json_build_array($7::bigint, 0, $8::bigint, 0, 1, (extract(epoch from u.last_at) * 1000000)::bigint))
 from unnest($1::bigint[], $2::bigint[], $3::timestamptz[]) as u(tenant_id, calls, last_at)`
-
-// index: level_pkey. lock: new rows only.
-const seedLevelsSQL = `
-insert into quotad.level (tenant_id, limit_name, subject_id, plan_version_id, override_set_id, units, remainder, denominator, at)
-select u.tenant_id, $3, 0, $4, 0, $5, 0, 1, u.last_at
-from unnest($1::bigint[], $2::timestamptz[]) as u(tenant_id, last_at)`
 
 // What autovacuum does in its own time with a table that has grown.
 const vacuumSQL = `vacuum (analyze) quotad.entry, quotad.account, quotad.meter_total`

@@ -119,8 +119,7 @@ func (t *transactor) decide(ctx context.Context, tenant string) (allowed bool, e
 		if err != nil {
 			return false, err
 		}
-		queuePosting(&write, p, s.calls+1)
-		queueLevel(&write, p, limitUnits-inBucket-callUnits)
+		queuePosting(&write, p, s.calls+1, limitUnits-inBucket-callUnits)
 	}
 	if !t.pipelined {
 		if err := t.send(ctx, &write); err != nil {

@@ -103,7 +103,7 @@ type SubjectRow struct {
 // index: subject_unique, meter_total_pkey; one descent each. lock: none, the account
 // lock is held.
 const totalsSQL = `
-select k.n, coalesce(s.subject_id, 0), s.digest, t.units, t.returned, t.held, t.calls, t.last_at
+select k.n, coalesce(s.subject_id, 0), s.digest, t.units, t.returned, t.held, t.calls, t.last_at, t.levels
 from unnest($1::integer[], $2::bigint[], $3::integer[], $4::text[]) as k(n, tenant_id, meter_id, subject)
 left join lateral (
   select s.subject_id, s.digest
@@ -112,15 +112,16 @@ left join lateral (
   limit 1
 ) s on true
 left join lateral (
-  select t.units, t.returned, t.held, t.calls, t.last_at
+  select t.units, t.returned, t.held, t.calls, t.last_at, t.levels
   from quotad.meter_total t
   where t.tenant_id = k.tenant_id and t.meter_id = k.meter_id
     and t.subject_id = case when k.subject = '' then 0 else s.subject_id end
   limit 1
 ) t on true`
 
-// QueueTotals queues reading totals and calls got with the index of each query.
-func QueueTotals(b *pgx.Batch, queries []TotalQuery, got func(i int, t Total, s SubjectRow)) {
+// QueueTotals queues reading totals and calls got with the index of each query. levels is
+// what was kept beside the total, see [TotalRow].
+func QueueTotals(b *pgx.Batch, queries []TotalQuery, got func(i int, t Total, levels []byte, s SubjectRow)) {
 	if len(queries) == 0 {
 		return
 	}
@@ -135,14 +136,15 @@ func QueueTotals(b *pgx.Batch, queries []TotalQuery, got func(i int, t Total, s 
 			var s SubjectRow
 			var units, returned, held, calls *int64
 			var lastAt *time.Time
-			if err := rows.Scan(&i, &s.ID, &s.Digest, &units, &returned, &held, &calls, &lastAt); err != nil {
+			var levels []byte
+			if err := rows.Scan(&i, &s.ID, &s.Digest, &units, &returned, &held, &calls, &lastAt, &levels); err != nil {
 				return fmt.Errorf("read totals: %w", err)
 			}
 			var t Total
 			if units != nil {
 				t = Total{Units: *units, Returned: *returned, Held: *held, Calls: *calls, LastAt: *lastAt}
 			}
-			got(int(i), t, s)
+			got(int(i), t, levels, s)
 		}
 		return rows.Err()
 	})

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"testing"
@@ -205,11 +206,14 @@ func TestTotalsAreTheNewestOnes(t *testing.T) {
 	}
 	got, gotSubjects := make([]Total, len(queries)), make([]SubjectRow, len(queries))
 	send(t, w.session, func(b *pgx.Batch) {
-		QueueTotals(b, queries, func(i int, total Total, s SubjectRow) {
+		QueueTotals(b, queries, func(i int, total Total, levels []byte, s SubjectRow) {
 			if !total.LastAt.IsZero() {
 				total.LastAt = total.LastAt.UTC()
 			}
 			got[i], gotSubjects[i] = total, s
+			if want := levelsOf(total); !bytes.Equal(levels, want) {
+				t.Errorf("total %d has the levels %s, want %s", i, levels, want)
+			}
 		})
 		QueueTotals(b, nil, nil) // asks nothing
 	})

@@ -17,12 +17,14 @@ type Posting struct {
 	DimsJSON []byte // canonical JSON; nil without dims
 }
 
-// A TotalRow is a running total to write.
+// A TotalRow is a running total to write. Levels are those of the limits that count by it: a
+// JSON object that is opaque here, nil for none.
 type TotalRow struct {
 	TenantID  int64
 	MeterID   int32
 	SubjectID int64
 	Total
+	Levels []byte
 }
 
 // A NewSubject is a subject seen for the first time.
@@ -96,12 +98,14 @@ func queueSubjects(b *pgx.Batch, subjects []NewSubject) {
 
 // index: meter_total_pkey. lock: rows of accounts that are locked; updates stay HOT.
 const upsertTotalsSQL = `
-insert into quotad.meter_total as t (tenant_id, meter_id, subject_id, units, returned, held, calls, last_at)
-select u.tenant_id, u.meter_id, u.subject_id, u.units, u.returned, u.held, u.calls, u.last_at
-from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::timestamptz[])
-  as u(tenant_id, meter_id, subject_id, units, returned, held, calls, last_at)
+insert into quotad.meter_total as t (tenant_id, meter_id, subject_id, units, returned, held, calls, last_at, levels)
+select u.tenant_id, u.meter_id, u.subject_id, u.units, u.returned, u.held, u.calls, u.last_at, u.levels
+from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::timestamptz[],
+  $9::json[])
+  as u(tenant_id, meter_id, subject_id, units, returned, held, calls, last_at, levels)
 on conflict (tenant_id, meter_id, subject_id) do update
-set units = excluded.units, returned = excluded.returned, held = excluded.held, calls = excluded.calls, last_at = excluded.last_at`
+set units = excluded.units, returned = excluded.returned, held = excluded.held, calls = excluded.calls, last_at = excluded.last_at,
+    levels = excluded.levels`
 
 func queueTotals(b *pgx.Batch, totals []TotalRow) {
 	if len(totals) == 0 {
@@ -110,11 +114,13 @@ func queueTotals(b *pgx.Batch, totals []TotalRow) {
 	tenantIDs, meterIDs, subjectIDs := make([]int64, len(totals)), make([]int32, len(totals)), make([]int64, len(totals))
 	units, returned := make([]int64, len(totals)), make([]int64, len(totals))
 	held, calls, lastAts := make([]int64, len(totals)), make([]int64, len(totals)), make([]time.Time, len(totals))
+	levels := make([][]byte, len(totals))
 	for i, t := range totals {
 		tenantIDs[i], meterIDs[i], subjectIDs[i] = t.TenantID, t.MeterID, t.SubjectID
 		units[i], returned[i], held[i], calls[i], lastAts[i] = t.Units, t.Returned, t.Held, t.Calls, t.LastAt
+		levels[i] = t.Levels
 	}
-	b.Queue(upsertTotalsSQL, tenantIDs, meterIDs, subjectIDs, units, returned, held, calls, lastAts)
+	b.Queue(upsertTotalsSQL, tenantIDs, meterIDs, subjectIDs, units, returned, held, calls, lastAts, levels)
 }
 
 // index: entry_pkey, entry_window, entry_subject_window. lock: new rows only. An

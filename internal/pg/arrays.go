@@ -33,12 +33,16 @@ func sendArrays(m *pgtype.Map) {
 	sendArray(m, pgtype.TextArrayOID, pgtype.TextOID, func(b []byte, v string) []byte {
 		return append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...)
 	})
-	sendArray(m, pgtype.ByteaArrayOID, pgtype.ByteaOID, func(b []byte, v []byte) []byte {
-		if v == nil {
-			return binary.BigEndian.AppendUint32(b, ^uint32(0)) // null
-		}
-		return append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...)
-	})
+	sendArray(m, pgtype.ByteaArrayOID, pgtype.ByteaOID, appendBytes)
+	sendArray(m, pgtype.JSONArrayOID, pgtype.JSONOID, appendBytes)
+}
+
+// appendBytes appends an element of bytes, of which nil is null.
+func appendBytes(b, v []byte) []byte {
+	if v == nil {
+		return binary.BigEndian.AppendUint32(b, ^uint32(0))
+	}
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...)
 }
 
 func sendArray[T any](m *pgtype.Map, arrayOID, elementOID uint32, element func([]byte, T) []byte) {

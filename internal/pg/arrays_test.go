@@ -20,6 +20,7 @@ func TestArraysAreSentAsTheLibraryReadsThem(t *testing.T) {
 	sentAs(t, pgtype.UUIDArrayOID, nil, []uuid.UUID{}, []uuid.UUID{{}, {1, 2, 15: 3}})
 	sentAs(t, pgtype.TextArrayOID, nil, []string{}, []string{"", "é", `{"a":"b\\"}`, "NULL"})
 	sentAs(t, pgtype.ByteaArrayOID, nil, [][]byte{}, [][]byte{nil, {}, {0, 255}})
+	sentAs(t, pgtype.JSONArrayOID, nil, [][]byte{}, [][]byte{nil, []byte("{}"), []byte(`{"a": [1, 2]}`)})
 }
 
 func sentAs[T any](t *testing.T, oid uint32, examples ...[]T) {

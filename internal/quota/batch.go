@@ -28,7 +28,6 @@ type batch struct {
 	byName    map[string]*tenantWork
 	results   []result
 	write     ledger.Write
-	levels    []levelRow
 	holds     []holdRow
 	keys      []keyRow
 	elsewhere map[string][]*call
@@ -185,7 +184,7 @@ func (b *batch) leave(t *tenantWork) {
 
 func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
 	if t.book == nil {
-		return verdict{}, &Error{Code: CodeInternal, Err: errors.New("the tenant's plan cannot be compiled")}
+		return verdict{}, &Error{Code: CodeInternal, Err: errors.New("the tenant's plan cannot be compiled, or its levels cannot be read")}
 	}
 	r := &c.request
 	if c.stand {
@@ -265,7 +264,6 @@ func (b *batch) refuseAll(t *tenantWork, err error) {
 func (b *batch) commit(ctx context.Context) error {
 	var queries pgx.Batch
 	ledger.QueueWrite(&queries, &b.write)
-	queueWriteLevels(&queries, b.levels)
 	queueWriteHolds(&queries, b.holds)
 	queueWriteKeys(&queries, b.keys)
 	b.queueCrossings(&queries) // behind the entries, some of which may be of the batch

@@ -188,6 +188,7 @@ func (b *batch) collect(t *tenantWork) {
 				Units: have.units, Returned: have.returned, Held: have.held, Calls: have.calls,
 				LastAt: time.UnixMicro(have.lastAtMicros).UTC(),
 			},
+			Levels: t.book.keepLevels(key),
 		})
 	}
 	if !posted {
@@ -206,13 +207,6 @@ func (b *batch) collect(t *tenantWork) {
 	for _, s := range t.subject {
 		if s.Salt != nil {
 			b.write.Subjects = append(b.write.Subjects, *s)
-		}
-	}
-	for key, have := range t.book.levels {
-		if have.changed {
-			b.levels = append(b.levels, levelRow{
-				tenantID: t.facts.tenantID, limit: key.limit.Name, subjectID: t.subjectID(key.subject), level: *have,
-			})
 		}
 	}
 }

@@ -37,6 +37,7 @@ func (b *batch) read(ctx context.Context) error {
 		}
 		if !b.queueReads(&queries, round == 0) {
 			b.closeEdges()
+			b.openLevels()
 			return b.carryLevels(ctx, b.runner.session)
 		}
 		if err := b.runner.session.Send(ctx, &queries, b.runner.engine.config.readTimeout); err != nil {
@@ -108,8 +109,6 @@ type reads struct {
 	subjects   []subjectSlot
 	edges      []ledger.EdgeQuery
 	edgesFor   []edgeSlot
-	levels     []levelQuery
-	levelsFor  []*level
 	keys       []keyQuery
 	keysFor    []*tenantWork
 	holds      []holdQuery
@@ -138,7 +137,7 @@ func (b *batch) queueReads(queries *pgx.Batch, first bool) bool {
 			in.unknown = append(in.unknown, t.name)
 		}
 	}
-	if !first && len(in.totals)+len(in.edges)+len(in.levels)+len(in.keys)+len(in.holds)+len(in.originals)+len(in.unknown) == 0 {
+	if !first && len(in.totals)+len(in.edges)+len(in.keys)+len(in.holds)+len(in.originals)+len(in.unknown) == 0 {
 		return false
 	}
 	var at *time.Time
@@ -148,15 +147,15 @@ func (b *batch) queueReads(queries *pgx.Batch, first bool) bool {
 	ledger.QueueEdges(queries, at, in.edges,
 		func(c ledger.Clock) { b.clock = c },
 		func(i int, e ledger.Edge) { in.edgesFor[i].found(e) })
-	ledger.QueueTotals(queries, in.totals, func(i int, t ledger.Total, s ledger.SubjectRow) {
+	ledger.QueueTotals(queries, in.totals, func(i int, t ledger.Total, levels []byte, s ledger.SubjectRow) {
 		slot := in.totalsFor[i]
+		slot.stored = levels
 		slot.units, slot.returned, slot.held, slot.calls = t.Units, t.Returned, t.Held, t.Calls
 		if !t.LastAt.IsZero() {
 			slot.lastAtMicros = max(0, t.LastAt.UnixMicro())
 		}
 		in.subjects[i].found(s)
 	})
-	queueLevels(queries, in.levels, func(i int, v level) { *in.levelsFor[i] = v })
 	queueKeys(queries, in.keys, func(i int, kept keptAnswer) { put(&in.keysFor[i].keys, in.keys[i].key, kept) })
 	queueHolds(queries, in.holds, func(h storedHold) { in.holdsOf[h.tenantID].foundHold(h) })
 	queueOriginals(queries, in.originals, func(i int, o original, s ledger.SubjectRow) {
@@ -289,16 +288,9 @@ func (in *reads) wantMeter(t *tenantWork, name string, meterID int32, subject st
 		in.subjects = append(in.subjects, subjectSlot{t, key.subject})
 	}
 	needLimit := func(key limitKey) {
-		if key.limit.Algorithm.KeepsLevel() {
-			if _, have := book.levels[key]; !have {
-				slot := &level{}
-				book.levels[key] = slot
-				in.levels = append(in.levels, levelQuery{t.facts.tenantID, key.limit.Name, key.subject})
-				in.levelsFor = append(in.levelsFor, slot)
-			}
-			return
+		if !key.limit.Algorithm.KeepsLevel() { // levels come with the totals
+			in.wantEdges(t, key, meterID)
 		}
-		in.wantEdges(t, key, meterID)
 	}
 	book.rules.needs(name, subject, needMeter, needLimit)
 }
@@ -423,6 +415,20 @@ func (b *batch) closeEdges() {
 					before[i] = t.book.totals[meterKey{meter: key.limit.Meter, subject: key.subject}].units
 				}
 			}
+		}
+	}
+}
+
+// openLevels gives the books the levels that came with the totals. A tenant whose levels
+// nobody can read is refused; the others of the batch are not.
+func (b *batch) openLevels() {
+	for _, t := range b.tenants {
+		if !t.locked || t.book == nil {
+			continue
+		}
+		if err := t.book.openLevels(); err != nil {
+			b.runner.engine.config.Log.Error("a tenant's levels cannot be read", "tenant", t.name, "error", err)
+			t.book = nil
 		}
 	}
 }

@@ -1,6 +1,9 @@
 package quota
 
 import (
+	"fmt"
+	"iter"
+
 	"github.com/quotad/quotad/internal/catalog"
 	"github.com/quotad/quotad/internal/ledger"
 )
@@ -41,7 +44,9 @@ type total struct {
 	returned     int64 // what was given back
 	held         int64
 	calls        int64
-	lastAtMicros int64 // the newest entry that used units; 0 if none
+	lastAtMicros int64      // the newest entry that used units; 0 if none
+	stored       []byte     // what the row says of levels, until they are opened
+	kept         keptLevels // as the row has them; those that change, in the end
 	changed      bool
 }
 
@@ -79,6 +84,49 @@ func newBook(r *rules, snapshot *catalog.Snapshot) *book {
 		totals:   make(map[meterKey]*total),
 		before:   make(map[limitKey][]int64),
 		levels:   make(map[limitKey]*level),
+	}
+}
+
+// openLevels gives each limit that counts by one of the totals its level.
+func (b *book) openLevels() error {
+	for key, t := range b.totals {
+		if t.stored != nil {
+			kept, err := decodeLevels(t.stored)
+			if err != nil {
+				return fmt.Errorf("meter %q: %w", key.meter, err)
+			}
+			t.kept, t.stored = kept, nil
+		}
+		for limit := range b.rules.levelsOf(key) {
+			if b.levels[limit] == nil {
+				v := t.kept.of(limit.limit.Name)
+				b.levels[limit] = &v
+			}
+		}
+	}
+	return nil
+}
+
+// keepLevels returns the levels as the row of a total has them from now on.
+func (b *book) keepLevels(key meterKey) []byte {
+	t := b.totals[key]
+	for limit := range b.rules.levelsOf(key) {
+		if v := b.levels[limit]; v != nil && v.changed {
+			t.kept.put(limit.limit.Name, *v)
+		}
+	}
+	return t.kept.encode()
+}
+
+// levelsOf goes through the limits whose levels stand in the row of a total.
+func (r *rules) levelsOf(key meterKey) iter.Seq[limitKey] {
+	return func(yield func(limitKey) bool) {
+		for _, l := range r.byMeter[key.meter] {
+			bySubject := l.Scope == catalog.ScopeSubject
+			if l.Algorithm.KeepsLevel() && bySubject == (key.subject != "") && !yield(limitKey{l, key.subject}) {
+				return
+			}
+		}
 	}
 }
 

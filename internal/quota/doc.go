@@ -7,9 +7,9 @@
 // order with the pure half, and writes accounts, totals, levels, entries and
 // idempotency keys in the same transaction. An answer leaves only after its commit.
 //
-// State: table level (token buckets, GCRA, leaky buckets) and table idempotency;
-// everything else a limit needs is read from the ledger's running totals. Levels of
-// subjects that have been full for a day are removed in the background.
+// State: table idempotency, and the column levels (token buckets, GCRA, leaky buckets) of
+// the ledger's running totals, from which everything else a limit needs is read. Levels
+// of subjects that have been full for a day are removed in the background.
 //
 // Time: greatest(decision_clock(), account.last_at), read from the database after the
 // account lock. The process clock bounds how long work may take, and for how long a denial

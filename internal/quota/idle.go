@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,11 +19,13 @@ import (
 // nothing that was given.
 const idleMin = 24 * time.Hour
 
-// Bounds of removing idle levels. A step locks the accounts of its levels for a few
-// milliseconds. There is one with each turn of the upkeep, so a million levels are looked
-// through in about half an hour.
+// Bounds of removing idle levels. A step looks through a few thousand rows until some have
+// levels to remove, and then locks their accounts for a few milliseconds. There is one with
+// each turn of the upkeep, so ten million rows that keep none are looked through in about
+// half an hour, and a million that all keep some.
 const (
-	idleStep  = 1000        // levels of one transaction
+	idleStep  = 1000        // rows of one transaction
+	idleLooks = 10          // statements of one step that found none
 	idleEvery = time.Hour   // between looking through all
 	idleFirst = time.Minute // after an engine starts
 )
@@ -61,21 +64,19 @@ func (v *level) mayBeGone(tl *catalog.Timeline, name string, by catalog.InForce)
 	return false
 }
 
-// limitNamed returns the limit of that name; nil without one, or while it is off.
-func (r *rules) limitNamed(name string) *limit {
-	for _, limits := range r.byMeter {
-		for _, l := range limits {
-			if l.Name == name {
-				return l
-			}
+// limitNamed returns the limit of that name on a meter; nil without one, or while it is off.
+func (r *rules) limitNamed(meter, name string) *limit {
+	for _, l := range r.byMeter[meter] {
+		if l.Name == name {
+			return l
 		}
 	}
 	return nil
 }
 
-// An idleRound looks through all levels, once an hour. Its zero value is at the beginning.
+// An idleRound looks through all totals, once an hour. Its zero value is at the beginning.
 type idleRound struct {
-	after levelRef  // where the next step begins
+	after totalRef  // where the next step begins
 	next  time.Time // when a step is due, on the monotonic clock
 }
 
@@ -96,29 +97,31 @@ func (r *runner) removeIdle(ctx context.Context, round *idleRound, now time.Time
 	}
 }
 
-// removeIdleStep looks through the levels after one, in the order of their key, and
-// removes what is idle of the tenants that nobody has locked. It returns the last one it
-// has seen, and whether there may be more.
-func (r *runner) removeIdleStep(ctx context.Context, after levelRef) (next levelRef, more bool, err error) {
+// removeIdleStep looks through the totals after one, in the order of their key, and removes
+// the levels that are idle of the tenants that nobody has locked. It returns the last total
+// it has seen, and whether there may be more.
+func (r *runner) removeIdleStep(ctx context.Context, after totalRef) (next totalRef, more bool, err error) {
 	if err := r.connect(ctx); err != nil {
 		return after, false, err
 	}
-	var seen []idleCandidate
-	var queries pgx.Batch
-	queueIdleCandidates(&queries, after, func(c idleCandidate) { seen = append(seen, c) })
-	if err := r.session.Send(ctx, &queries, r.engine.config.readTimeout); err != nil {
-		r.session.Close()
-		return after, false, fmt.Errorf("look for idle levels: %w", err)
-	}
-	if len(seen) == 0 {
-		return levelRef{}, false, nil
-	}
-	next, more = seen[len(seen)-1].levelRef, len(seen) == idleStep
+	next, more = after, true
 	var idle []idleCandidate
-	for _, c := range seen {
-		if c.idle {
-			idle = append(idle, c)
+	for range idleLooks {
+		if len(idle) > 0 || !more {
+			break
 		}
+		seen := 0
+		var queries pgx.Batch
+		queueIdleCandidates(&queries, next, func(c idleCandidate) {
+			if next, seen = c.totalRef, seen+1; c.idle {
+				idle = append(idle, c)
+			}
+		})
+		if err := r.session.Send(ctx, &queries, r.engine.config.readTimeout); err != nil {
+			r.session.Close()
+			return after, false, fmt.Errorf("look for idle levels: %w", err)
+		}
+		more = seen == idleStep
 	}
 	if len(idle) == 0 {
 		return next, more, nil
@@ -134,7 +137,7 @@ func (r *runner) removeIdleStep(ctx context.Context, after levelRef) (next level
 // and the configuration again, and removes the levels that have been full for long.
 func (r *runner) removeLevels(ctx context.Context, candidates []idleCandidate) error {
 	b := &batch{runner: r, byName: make(map[string]*tenantWork)}
-	levels := make(map[levelRef]level)
+	levels := make(map[totalRef]keptLevels)
 	var names []string
 	for i, c := range candidates {
 		if i == 0 || c.tenantID != candidates[i-1].tenantID {
@@ -148,23 +151,27 @@ func (r *runner) removeLevels(ctx context.Context, candidates []idleCandidate) e
 		b.tenants, b.byName[a.Tenant] = append(b.tenants, t), t
 	})
 	ledger.QueueEdges(&reads, nil, nil, func(c ledger.Clock) { b.clock = c }, nil)
-	queueLevelsOf(&reads, candidates, func(ref levelRef, v level) { levels[ref] = v })
+	queueLevelsOf(&reads, candidates, func(ref totalRef, text []byte) {
+		if kept, err := decodeLevels(text); err == nil { // else nobody knows what is full
+			levels[ref] = kept
+		}
+	})
 	if err := r.session.Send(ctx, &reads, r.engine.config.readTimeout); err != nil {
 		return err
 	}
 	if err := b.openBooks(ctx); err != nil {
 		return err
 	}
-	gone, err := b.idleOf(ctx, candidates, levels)
+	left, gone, err := b.withoutIdle(ctx, candidates, levels)
 	if err != nil {
 		return err
 	}
 	var writes pgx.Batch
-	queueRemoveLevels(&writes, gone)
+	queueSetLevels(&writes, left)
 	if err := r.session.Commit(ctx, &writes, r.engine.config.commitTimeout); err != nil {
 		return err
 	}
-	r.engine.metrics.removed(len(gone))
+	r.engine.metrics.removed(gone)
 	return nil
 }
 
@@ -193,36 +200,50 @@ func (b *batch) openBooks(ctx context.Context) (err error) {
 	return nil
 }
 
-// idleOf returns which levels have been full for long. One that was written under
-// something else than is in force now is carried to that, and judged as it is now.
-func (b *batch) idleOf(ctx context.Context, candidates []idleCandidate, levels map[levelRef]level) (gone []levelRef, err error) {
-	keys := make(map[levelRef]limitKey)
-	for _, c := range candidates {
-		t, v := b.byName[c.tenant], levels[c.levelRef]
-		if t == nil || t.book == nil || v.Fresh() {
-			continue
-		}
-		if l := t.book.rules.limitNamed(c.limit); l != nil && l.Algorithm.KeepsLevel() {
-			keys[c.levelRef] = limitKey{l, strconv.FormatInt(c.subjectID, 10)}
-			t.book.levels[keys[c.levelRef]] = &v
+// withoutIdle returns what is left of levels of which some have been full for long, and how
+// many those are. One that was written under something else than is in force now is carried
+// to that, and judged as it is now. Those of limits that the plan does not have are left.
+func (b *batch) withoutIdle(
+	ctx context.Context, candidates []idleCandidate, levels map[totalRef]keptLevels,
+) (left map[totalRef]keptLevels, gone int, err error) {
+	keyOf := func(book *book, c *idleCandidate, name string) limitKey {
+		return limitKey{book.rules.limitNamed(c.meter, name), strconv.FormatInt(c.subjectID, 10)}
+	}
+	candidates = slices.DeleteFunc(candidates, func(c idleCandidate) bool {
+		t := b.byName[c.tenant]
+		return t == nil || t.book == nil
+	})
+	for i := range candidates {
+		c := &candidates[i]
+		book := b.byName[c.tenant].book
+		for _, kept := range levels[c.totalRef] {
+			if key := keyOf(book, c, kept.limit); key.limit != nil && key.limit.Algorithm.KeepsLevel() {
+				book.levels[key] = &kept.level
+			}
 		}
 	}
 	if err := b.carryLevels(ctx, b.runner.session); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	for _, c := range candidates {
-		key, judged := keys[c.levelRef]
-		if !judged {
-			continue
-		}
-		book := b.byName[c.tenant].book
-		v, at := book.levels[key], b.clock.At.Add(-idleMin).UnixMicro()
-		if *v != levels[c.levelRef] {
-			at = book.nowMicros
-		}
-		if key.limit.forgettable(v, at) {
-			gone = append(gone, c.levelRef)
+	left = make(map[totalRef]keptLevels)
+	dayAgo := b.clock.At.Add(-idleMin).UnixMicro()
+	for i := range candidates {
+		c := &candidates[i]
+		book, before := b.byName[c.tenant].book, levels[c.totalRef]
+		after := slices.DeleteFunc(slices.Clone(before), func(kept namedLevel) bool {
+			key, at := keyOf(book, c, kept.limit), dayAgo
+			v := book.levels[key]
+			if v == nil || kept.AtMicros > dayAgo {
+				return false
+			}
+			if *v != kept.level {
+				at = book.nowMicros
+			}
+			return key.limit.forgettable(v, at)
+		})
+		if removed := len(before) - len(after); removed > 0 {
+			left[c.totalRef], gone = after, gone+removed
 		}
 	}
-	return gone, nil
+	return left, gone, nil
 }

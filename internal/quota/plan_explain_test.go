@@ -42,8 +42,8 @@ func (w *world) fillKept(t *testing.T) {
 		select n, 'many-' || n, 'small', sha256('x') from generate_series(1000, $1::bigint + 1000) n`, levelMany)
 	w.db.Exec(t, `insert into quotad.subject (tenant_id, subject_id, subject, salt, digest)
 		select n, 1, 'ann', 'salt', sha256('x') from generate_series(1000, $1::bigint + 1000) n`, levelMany)
-	w.db.Exec(t, `insert into quotad.level (tenant_id, limit_name, subject_id, plan_version_id, units, remainder, denominator, at)
-		select n, 'limit-' || l, s, 1, 5, 0, 1, '2026-03-20'
+	w.db.Exec(t, `insert into quotad.meter_total (tenant_id, meter_id, subject_id, last_at, levels)
+		select n, l, s, '2026-03-20', '{"limit-1":[1,0,5,0,1,0]}'
 		from generate_series(1000, $1::bigint + 1000) n cross join generate_series(1, 3) l cross join generate_series(0, 1) s`, levelMany)
 	w.db.Exec(t, `insert into quotad.idempotency (tenant_id, key, created_at, request_hash, first_seq, answer)
 		select 1000 + n % 100, 'key-' || n, at, sha256('x'), n, '{}'
@@ -73,15 +73,16 @@ func TestKeptStatementsAreDescentsOfTheirIndexes(t *testing.T) {
 		indexes    []string // all that are used
 		buffersMax int64
 	}{
-		{"levels", levelsSQL, []string{two, tenants, "'{limit-1,limit-2}'", "'{\"\",ann}'"}, []string{"level_pkey", "subject_unique"}, 20},
-		{"upserted levels", upsertLevelsSQL, []string{
-			tenants, "'{limit-1,limit-9}'", two, "'{1,1}'", two, two, two, "'{5,5}'", instant,
-		}, nil, 40},
 		// Five or six weeks of 35 days, three pages each, and the clock that the test set.
 		{"keys", keysSQL, []string{two, tenants, "'{key-5600,never}'"}, []string{"account_pkey", "idempotency_pkey"}, 100},
-		{"looked through", idleCandidatesSQL, []string{"1500", "'limit-1'", "0", "10", "interval '1 day'"}, []string{"account_pkey", "level_pkey"}, 60},
-		{"idle levels", levelsOfSQL, []string{tenants, "'{limit-1,limit-2}'", "'{0,1}'"}, []string{"level_pkey"}, 20},
-		{"removed levels", removeLevelsSQL, []string{tenants, "'{limit-1,limit-2}'", "'{0,1}'"}, []string{"level_pkey"}, 20},
+		{
+			"looked through", idleCandidatesSQL,
+			[]string{"1500", "1", "0", "10", "interval '1 day'"},
+			[]string{"account_pkey", "meter_pkey", "meter_total_pkey"},
+			80,
+		},
+		{"idle levels", levelsOfSQL, []string{tenants, "'{1,2}'", "'{0,1}'"}, []string{"meter_total_pkey"}, 20},
+		{"levels left", setLevelsSQL, []string{tenants, "'{1,2}'", "'{0,1}'", "array['{}', null]::json[]"}, []string{"meter_total_pkey"}, 40},
 		{"new keys", insertKeysSQL, []string{tenants, "'{x,y}'", instant, hashes, two, "'{a,b}'"}, nil, 40},
 	} {
 		plan := pgtest.Explain(t, session, c.sql, c.literals...)

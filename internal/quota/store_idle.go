@@ -2,35 +2,36 @@ package quota
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// A levelRef names a level as its table does.
-type levelRef struct {
+// A totalRef names a running total, beside which levels stand, as its table does.
+type totalRef struct {
 	tenantID  int64
-	limit     string
+	meterID   int32
 	subjectID int64
 }
 
-// An idleCandidate is a level that was looked at; idle ones may be removed.
+// An idleCandidate is a total that was looked at; from idle ones levels may be removed.
 type idleCandidate struct {
-	levelRef
+	totalRef
 	tenant string
-	idle   bool // a subject's, and not written for long
+	meter  string
+	idle   bool // a subject's, with levels, and not written for long
 }
 
-// index: level_pkey from where the step before ended, account_pkey for the names. The
-// instant has no index: each decision writes it, and its row must stay HOT. lock: none.
+// index: meter_total_pkey from where the step before ended, account_pkey and meter_pkey for
+// the names. Neither instants nor levels have an index: each decision writes them, and their
+// row must stay HOT. lock: none.
 const idleCandidatesSQL = `
-select c.tenant_id, c.limit_name, c.subject_id, a.tenant,
-       c.subject_id <> 0 and c.at < quotad.decision_clock() - $5::interval
+select c.tenant_id, c.meter_id, c.subject_id, a.tenant, m.meter,
+       c.subject_id <> 0 and c.kept and c.last_at < quotad.decision_clock() - $5::interval
 from (
-  select l.tenant_id, l.limit_name, l.subject_id, l.at
-  from quotad.level l
-  where (l.tenant_id, l.limit_name, l.subject_id) > ($1::bigint, $2::text, $3::bigint)
-  order by l.tenant_id, l.limit_name, l.subject_id
+  select t.tenant_id, t.meter_id, t.subject_id, t.levels is not null as kept, t.last_at
+  from quotad.meter_total t
+  where (t.tenant_id, t.meter_id, t.subject_id) > ($1::bigint, $2::integer, $3::bigint)
+  order by t.tenant_id, t.meter_id, t.subject_id
   limit $4
 ) c
 cross join lateral (
@@ -39,13 +40,19 @@ cross join lateral (
   where a.tenant_id = c.tenant_id
   limit 1
 ) a
-order by c.tenant_id, c.limit_name, c.subject_id`
+cross join lateral (
+  select m.meter
+  from quotad.meter m
+  where m.meter_id = c.meter_id
+  limit 1
+) m
+order by c.tenant_id, c.meter_id, c.subject_id`
 
-func queueIdleCandidates(b *pgx.Batch, after levelRef, got func(idleCandidate)) {
-	b.Queue(idleCandidatesSQL, after.tenantID, after.limit, after.subjectID, idleStep, idleMin).Query(func(rows pgx.Rows) error {
+func queueIdleCandidates(b *pgx.Batch, after totalRef, got func(idleCandidate)) {
+	b.Queue(idleCandidatesSQL, after.tenantID, after.meterID, after.subjectID, idleStep, idleMin).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var c idleCandidate
-			if err := rows.Scan(&c.tenantID, &c.limit, &c.subjectID, &c.tenant, &c.idle); err != nil {
+			if err := rows.Scan(&c.tenantID, &c.meterID, &c.subjectID, &c.tenant, &c.meter, &c.idle); err != nil {
 				return fmt.Errorf("read candidates: %w", err)
 			}
 			got(c)
@@ -54,56 +61,55 @@ func queueIdleCandidates(b *pgx.Batch, after levelRef, got func(idleCandidate)) 
 	})
 }
 
-// index: level_pkey, one descent each. lock: none, the accounts' locks are held.
+// index: meter_total_pkey, one descent each. lock: none, the accounts' locks are held.
 const levelsOfSQL = `
-select l.tenant_id, l.limit_name, l.subject_id, l.plan_version_id, l.override_set_id, l.units, l.remainder, l.denominator, l.at
-from unnest($1::bigint[], $2::text[], $3::bigint[]) as k(tenant_id, limit_name, subject_id)
+select t.tenant_id, t.meter_id, t.subject_id, t.levels
+from unnest($1::bigint[], $2::integer[], $3::bigint[]) as k(tenant_id, meter_id, subject_id)
 cross join lateral (
-  select l.tenant_id, l.limit_name, l.subject_id, l.plan_version_id, l.override_set_id, l.units, l.remainder, l.denominator, l.at
-  from quotad.level l
-  where l.tenant_id = k.tenant_id and l.limit_name = k.limit_name and l.subject_id = k.subject_id
+  select t.tenant_id, t.meter_id, t.subject_id, t.levels
+  from quotad.meter_total t
+  where t.tenant_id = k.tenant_id and t.meter_id = k.meter_id and t.subject_id = k.subject_id
   limit 1
-) l`
+) t`
 
-func queueLevelsOf(b *pgx.Batch, candidates []idleCandidate, got func(levelRef, level)) {
-	refs := make([]levelRef, len(candidates))
+// queueLevelsOf queues reading the levels of candidates and calls got with those of each.
+func queueLevelsOf(b *pgx.Batch, candidates []idleCandidate, got func(ref totalRef, levels []byte)) {
+	size := len(candidates)
+	tenantIDs, meterIDs, subjectIDs := make([]int64, size), make([]int32, size), make([]int64, size)
 	for i := range candidates {
-		refs[i] = candidates[i].levelRef
+		tenantIDs[i], meterIDs[i], subjectIDs[i] = candidates[i].tenantID, candidates[i].meterID, candidates[i].subjectID
 	}
-	tenantIDs, limits, subjectIDs := columnsOf(refs)
-	b.Queue(levelsOfSQL, tenantIDs, limits, subjectIDs).Query(func(rows pgx.Rows) error {
+	b.Queue(levelsOfSQL, tenantIDs, meterIDs, subjectIDs).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			var ref levelRef
-			var v level
-			var at time.Time
-			if err := rows.Scan(&ref.tenantID, &ref.limit, &ref.subjectID, &v.versionID, &v.overrideSetID,
-				&v.Units, &v.Remainder, &v.Denominator, &at); err != nil {
+			var ref totalRef
+			var levels []byte
+			if err := rows.Scan(&ref.tenantID, &ref.meterID, &ref.subjectID, &levels); err != nil {
 				return fmt.Errorf("read levels: %w", err)
 			}
-			v.AtMicros = at.UnixMicro()
-			got(ref, v)
+			got(ref, levels)
 		}
 		return rows.Err()
 	})
 }
 
-// index: level_pkey, one descent each. lock: rows of accounts that are locked.
-const removeLevelsSQL = `
-delete from quotad.level l
-using unnest($1::bigint[], $2::text[], $3::bigint[]) as k(tenant_id, limit_name, subject_id)
-where l.tenant_id = k.tenant_id and l.limit_name = k.limit_name and l.subject_id = k.subject_id`
+// index: meter_total_pkey, one descent each. lock: rows of accounts that are locked; updates
+// stay HOT.
+const setLevelsSQL = `
+update quotad.meter_total t
+set levels = k.levels
+from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::json[]) as k(tenant_id, meter_id, subject_id, levels)
+where t.tenant_id = k.tenant_id and t.meter_id = k.meter_id and t.subject_id = k.subject_id`
 
-func queueRemoveLevels(b *pgx.Batch, refs []levelRef) {
-	if len(refs) == 0 {
-		return
+// queueSetLevels queues writing what is left of levels.
+func queueSetLevels(b *pgx.Batch, left map[totalRef]keptLevels) {
+	var tenantIDs, subjectIDs []int64
+	var meterIDs []int32
+	var levels [][]byte
+	for ref, kept := range left {
+		tenantIDs, meterIDs = append(tenantIDs, ref.tenantID), append(meterIDs, ref.meterID)
+		subjectIDs, levels = append(subjectIDs, ref.subjectID), append(levels, kept.encode())
 	}
-	tenantIDs, limits, subjectIDs := columnsOf(refs)
-	b.Queue(removeLevelsSQL, tenantIDs, limits, subjectIDs)
-}
-
-func columnsOf(refs []levelRef) (tenantIDs []int64, limits []string, subjectIDs []int64) {
-	for _, ref := range refs {
-		tenantIDs, limits, subjectIDs = append(tenantIDs, ref.tenantID), append(limits, ref.limit), append(subjectIDs, ref.subjectID)
+	if len(left) > 0 {
+		b.Queue(setLevelsSQL, tenantIDs, meterIDs, subjectIDs, levels)
 	}
-	return tenantIDs, limits, subjectIDs
 }

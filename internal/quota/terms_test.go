@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/quotad/quotad/internal/catalog"
+	"github.com/quotad/quotad/internal/ledger"
 )
 
 var termsStart = time.Date(2026, 5, 31, 12, 0, 0, 0, time.UTC)
@@ -162,6 +163,73 @@ func TestALimitThatIsMadeAnewStartsFullOnce(t *testing.T) {
 		wantRemaining(t, w, e, between+", then another number", 70)
 		w.verify(t)
 	}
+}
+
+// A tenant's plan may lack a limit for a while, or count it by another meter. The level goes
+// on from where it stood, although others were written beside it; that of the other meter
+// starts full, and so does the first one after it, whatever each left behind.
+func TestALevelStandsWhileItsLimitIsGoneAndNotOnAnotherMeter(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []string{"tenant", "subject"} {
+		config := "meters: {tokens: {unit: token}, calls: {unit: call}}\nplans:\n"
+		for _, plan := range []string{"none", "tokens", "calls"} {
+			config += "  " + plan + ":\n    limits:\n"
+			limit := func(name, meter string, capacity int) {
+				config += fmt.Sprintf("      - {name: %s, meter: %s, algorithm: token_bucket, capacity: %d, refill: 1/1h, scope: %s}\n", name, meter, capacity, scope)
+			}
+			limit("beside", "tokens", 1000)
+			limit("other", "calls", 1000)
+			if plan != "none" {
+				limit("pool", plan, 100)
+			}
+		}
+		w := newWorldAt(t, termsStart, config)
+		w.tenant(t, "plan: tokens")
+		e := w.engine(t, nil)
+		spend := func(meter string, cost, remaining int64) {
+			t.Helper()
+			w.db.AdvanceClock(t, time.Second)
+			d := mustDecide(t, e, by("ann", consume("acme", meter, cost)))
+			if l := d.Limits[len(d.Limits)-1]; l.Name == "pool" && l.Remaining != remaining || l.Name != "pool" && remaining >= 0 {
+				t.Errorf("scope %s: after %d of %s the pool is %+v, want %d to remain", scope, cost, meter, l, remaining)
+			}
+			w.verify(t)
+		}
+		const noPool = -1
+		spend("tokens", 60, 40)
+		w.tenant(t, "plan: none")
+		spend("tokens", 1, noPool)
+		w.tenant(t, "plan: tokens")
+		spend("tokens", 10, 30)
+		w.tenant(t, "plan: calls")
+		spend("calls", 5, 95)
+		spend("tokens", 1, noPool)
+		w.tenant(t, "plan: tokens")
+		w.verify(t)
+		spend("tokens", 20, 80)
+		w.tenant(t, "plan: calls")
+		spend("calls", 1, 99)
+		w.tenant(t, "plan: tokens")
+		spend("tokens", 1, 99)
+	}
+}
+
+// A level is only carried to the plan in force when it is spent from: a row that is written
+// for a hold keeps it as its entry left it.
+func TestAHoldLeavesTheLevelBesideItAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	w := newWorldAt(t, termsStart, bucketConfig(100, "1/1s"))
+	w.tenant(t, "plan: pro")
+	e := w.engine(t, nil)
+	mustDecide(t, e, tokens(70))
+	w.db.AdvanceClock(t, 10*time.Second)
+	w.apply(t, bucketConfig(80, "1/2s"))
+	held := tokens(5)
+	held.Kind, held.TTL = ledger.KindHold, time.Hour
+	mustDecide(t, e, held)
+	w.verify(t)
+	w.db.AdvanceClock(t, 10*time.Second)
+	wantRemaining(t, w, e, "after ten seconds of each rate", 30+10+5-5)
 }
 
 // A leaky bucket's promises stand, whatever its rate becomes: the next departure is behind

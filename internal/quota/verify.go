@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -98,8 +99,9 @@ func (v *Verifier) setRules(ctx context.Context, db ledger.Querier, e *ledger.En
 	return "", nil
 }
 
-// levelKey names a kept level as its table does.
+// levelKey names a kept level: by the total in whose row it stands, and its limit.
 type levelKey struct {
+	meter     string
 	limit     string
 	subjectID int64
 }
@@ -144,7 +146,7 @@ func (x *replayed) spend(r *rules, e *ledger.Entry, held []int64) string {
 		if !l.Algorithm.KeepsLevel() || l.Scope == catalog.ScopeSubject && e.SubjectID == 0 || x.timeline == nil {
 			continue
 		}
-		key := levelKey{limit: l.Name}
+		key := levelKey{meter: e.Meter, limit: l.Name}
 		if l.Scope == catalog.ScopeSubject {
 			key.subjectID = e.SubjectID
 		}
@@ -196,34 +198,39 @@ func (x *replayed) disagrees(l *limit, e *ledger.Entry, used, held int64) string
 	return fmt.Sprintf("took %d units of limit %q of %d, which had %d used", cost, l.Name, l.units, used)
 }
 
-// index: level_pkey. lock: none.
+// index: meter_total_pkey. lock: none.
 const verifyLevelsSQL = `
-select l.limit_name, l.subject_id, l.plan_version_id, l.override_set_id, l.units, l.remainder, l.denominator, l.at
-from quotad.level l
-where l.tenant_id = $1`
+select coalesce(m.meter, ''), t.subject_id, t.levels
+from quotad.meter_total t
+left join quotad.meter m on m.meter_id = t.meter_id
+where t.tenant_id = $1 and t.levels is not null`
 
-// checkLevels compares the kept levels of a tenant with the replayed ones. One that is
-// full may be missing.
+// checkLevels compares the kept levels of a tenant with the replayed ones. One that says
+// nothing may be missing.
 func (v *Verifier) checkLevels(ctx context.Context, db ledger.Querier, tenantID int64, want map[levelKey]level) ([]string, error) {
 	rows, err := db.Query(ctx, verifyLevelsSQL, tenantID)
 	if err != nil {
 		return nil, fmt.Errorf("read levels: %w", err)
 	}
 	var details []string
-	var key levelKey
-	var have level
-	var at time.Time
-	_, err = pgx.ForEachRow(rows, []any{
-		&key.limit, &key.subjectID, &have.versionID, &have.overrideSetID,
-		&have.Units, &have.Remainder, &have.Denominator, &at,
-	}, func() error {
-		have.AtMicros = at.UnixMicro()
-		if expected, known := want[key]; !known {
-			details = append(details, fmt.Sprintf("the level of limit %q is kept without an entry", key.limit))
-		} else if expected != have {
-			details = append(details, fmt.Sprintf("the level of limit %q is %s; the entries say %s", key.limit, have, expected))
+	var meter string
+	var subjectID int64
+	var text []byte
+	_, err = pgx.ForEachRow(rows, []any{&meter, &subjectID, &text}, func() error {
+		kept, err := decodeLevels(text)
+		if err != nil {
+			details = append(details, fmt.Sprintf("the levels on meter %q cannot be read: %s", meter, err))
+			maps.DeleteFunc(want, func(key levelKey, _ level) bool { return key.meter == meter && key.subjectID == subjectID })
 		}
-		delete(want, key)
+		for _, have := range kept {
+			key := levelKey{meter, have.limit, subjectID}
+			if expected, known := want[key]; !known {
+				details = append(details, fmt.Sprintf("the level of limit %q is kept without an entry", key.limit))
+			} else if expected != have.level {
+				details = append(details, fmt.Sprintf("the level of limit %q is %s; the entries say %s", key.limit, have.level, expected))
+			}
+			delete(want, key)
+		}
 		return nil
 	})
 	if err != nil {

@@ -30,11 +30,23 @@ func (v *Verifier) missingLevels(ctx context.Context, db ledger.Querier, tenantI
 	var details []string
 	for key, want := range levels {
 		by := catalog.InForce{AtMicros: now.UnixMicro(), VersionID: inForce}
-		if key.subjectID == 0 || !want.mayBeGone(v.timeline, key.limit, by) {
+		gone := key.subjectID != 0 && want.mayBeGone(v.timeline, key.limit, by) || want.replaced(v.timeline, key.limit, by)
+		if !gone {
 			details = append(details, fmt.Sprintf("the level of limit %q is missing", key.limit))
 		}
 	}
 	return details, nil
+}
+
+// replaced reports whether another limit took the place of a level's own since, so that it
+// starts full, whatever the level says.
+func (v *level) replaced(tl *catalog.Timeline, name string, by catalog.InForce) bool {
+	written, known := tl.Piece(v.inForce())
+	if !known {
+		return false
+	}
+	s, _ := elapse(v.State, ruleOf(&written, name), tl.Pieces(v.inForce(), by), by.AtMicros)
+	return s.Fresh()
 }
 
 func planInForce(ctx context.Context, db ledger.Querier, tenantID int64) (now time.Time, versionID int64, err error) {

@@ -19,8 +19,6 @@ from (
   union all
   select 'subject', s.tenant_id, count(*) from quotad.subject s group by s.tenant_id
   union all
-  select 'level', l.tenant_id, count(*) from quotad.level l group by l.tenant_id
-  union all
   select 'hold', h.tenant_id, count(*) from quotad.hold h group by h.tenant_id
   union all
   select 'idempotency', i.tenant_id, count(*) from quotad.idempotency i group by i.tenant_id

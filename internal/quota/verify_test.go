@@ -15,6 +15,10 @@ func TestVerifyNamesWhatWasChanged(t *testing.T) {
 		openUp  = "set session_replication_role = replica; "
 		closeUp = "; set session_replication_role = origin"
 	)
+	pool := func(integer, value string) string { // of the kept level of that limit
+		return "update quotad.meter_total set levels = jsonb_set(levels::jsonb, '{pool," + integer + "}', " + value +
+			")::json where levels is not null and tenant_id = "
+	}
 	for _, c := range []struct {
 		name   string
 		tamper string
@@ -32,8 +36,10 @@ func TestVerifyNamesWhatWasChanged(t *testing.T) {
 		{"edited dims", "update quotad.entry_dims set dims = '{\"region\":\"us\"}' where tenant_id = " + acme, 6, "dims"},
 		{"an edited counter", "update quotad.meter_total set units = units - 1 where subject_id = 0 and tenant_id = " + acme, 0, "counter"},
 		{"a deleted counter", "delete from quotad.meter_total where tenant_id = " + acme, 0, "is missing"},
-		{"an edited level", "update quotad.level set units = units + 1 where tenant_id = " + acme, 0, "level"},
-		{"a deleted level", "delete from quotad.level where tenant_id = " + acme, 0, "level"},
+		{"an edited level", pool("2", "to_jsonb(7)") + acme, 0, "level"},
+		{"a level that cannot be read", "update quotad.meter_total set levels = '{\"pool\": 7}' where levels is not null and tenant_id = " + acme, 0, "cannot be read"},
+		{"a level of nothing", "update quotad.meter_total set levels = '{\"other\": [1,0,5,0,1,0]}' where levels is null and tenant_id = " + acme, 0, "is kept without an entry"},
+		{"a deleted level", "update quotad.meter_total set levels = null where tenant_id = " + acme, 0, "level"},
 		{"a kept answer of nothing", "update quotad.idempotency set first_seq = 1 where tenant_id = " + acme, 0, "idempotency key"},
 		{"a kept answer that says another cost", "update quotad.idempotency set answer = convert_to(replace(convert_from(answer, 'UTF8'), '\"cost\":7', '\"cost\":9'), 'UTF8') where tenant_id = " + acme, 0, "does not say what was charged"},
 		{"a kept answer that is no JSON", "update quotad.idempotency set answer = 'x' where tenant_id = " + acme, 0, "cannot be read"},
@@ -42,7 +48,7 @@ func TestVerifyNamesWhatWasChanged(t *testing.T) {
 		{"a plan version that is gone", "delete from quotad.plan_version", 1, "which does not exist"},
 		{"an entry of no plan version", "update quotad.entry set plan_version_id = 99 where seq = 3 and tenant_id = " + acme, 3, "names plan version 99, which does not exist"},
 		{"a plan that cannot be read", `update quotad.plan_version set spec = '{"limits": 7}'`, 1, "plan"},
-		{"a level as of another instant", "update quotad.level set at = at + interval '1 second' where tenant_id = " + acme, 0, "level"},
+		{"a level as of another instant", pool("5", "to_jsonb((levels #>> '{pool,5}')::bigint + 1000000)") + acme, 0, "level"},
 		{"an account that is gone", "delete from quotad.account where tenant = 'acme'", 0, "has no account"},
 		{"an entry of nobody", `insert into quotad.entry select 999999, seq, at, effective_at, kind, meter_id, subject_id, units, held,
 			total, subject_total, request_id, batch_id, ref_seq, plan_version_id, limits_used, dims_digest, hash

@@ -178,7 +178,7 @@ func (c *callCheck) usageAt(w *walk, v *version, l *limit, subject, at int64) us
 	if !l.keepsLevel() {
 		return w.windowUsage(l, w.seriesOf(l.Meter, subject), at)
 	}
-	kept := w.levels[levelKey{l.Name, subject}]
+	kept := w.levels[levelKey{l.Meter, l.Name, subject}]
 	if kept == nil {
 		return levelUsage(l, nil, at)
 	}

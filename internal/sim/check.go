@@ -195,7 +195,7 @@ func (w *walk) usage(v *version, l *limit, e *entry) (u usage, loose bool) {
 // levelOf is the level that a limit goes on from, and its value at an instant: the kept one
 // of its name, or a fresh one if it was made anew since.
 func (w *walk) levelOf(v *version, l *limit, subject, at int64) (*level, *point) {
-	kept := w.levels[levelKey{l.Name, subject}]
+	kept := w.levels[levelKey{l.Meter, l.Name, subject}]
 	if kept == nil {
 		return &level{}, nil
 	}
@@ -222,7 +222,7 @@ func (w *walk) take(v *version, l *limit, e *entry, cost *big.Int) {
 		return
 	}
 	kept.points = append(kept.points, point{e.at, value, v, l})
-	w.levels[levelKey{l.Name, subject}] = kept
+	w.levels[levelKey{l.Meter, l.Name, subject}] = kept
 }
 
 func (w *walk) seriesOf(meter string, subject int64) *series {

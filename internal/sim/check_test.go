@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -111,6 +112,14 @@ set spec = (
   from jsonb_array_elements(v.spec -> 'limits') with ordinality l)`
 }
 
+// editLevel adds to one of the six numbers of the level of a limit.
+func editLevel(name string, number, add int) string {
+	return fmt.Sprintf(`
+update quotad.meter_total t
+set levels = jsonb_set(t.levels::jsonb, '{%[1]s,%[2]d}', to_jsonb((t.levels #>> '{%[1]s,%[2]d}')::bigint + %[3]d))::json
+where t.levels::jsonb ? '%[1]s'`, name, number, add)
+}
+
 var ledgerFaults = []struct{ name, sql, want string }{
 	{"gap", "delete from quotad.entry e using quotad.account a where a.tenant = 'acme' and e.tenant_id = a.tenant_id and e.seq = 3", "entry 4 stands where entry 3 should"},
 	{"number twice", `
@@ -162,12 +171,12 @@ update quotad.entry e set plan_version_id = v.plan_version_id from v where e.seq
 	{"counter's hold", "update quotad.meter_total x set held = 1" + acmeRows, "the counter of meter mail for subject 0 is {"},
 	{"counter lost", "delete from quotad.meter_total", "the counter of meter calls for subject 0 is missing"},
 	{"counter invented", "insert into quotad.meter_total select tenant_id, meter_id, 99, 1, 0, 1, last_at from quotad.meter_total where subject_id = 0", "for subject 99 has no entry"},
-	{"bucket's level", "update quotad.level set units = units + 1 where limit_name = 'pool'", "the level of limit pool for subject 0 is {"},
-	{"bucket's remainder", "update quotad.level set remainder = remainder + 1 where limit_name = 'pool'", "the level of limit pool for subject 0 is {"},
-	{"gcra's instant", "update quotad.level set at = at - interval '1 s' where limit_name = 'smooth'", "the level of limit smooth for subject 0 is {"},
-	{"departure", "update quotad.level set at = at + interval '1 microsecond' where limit_name = 'shape'", "the level of limit shape for subject 0 is {"},
-	{"level lost", "delete from quotad.level", "the level of limit drip for subject 1 is missing"},
-	{"level invented", "update quotad.level set limit_name = 'other' where limit_name = 'pool'", "the level of limit other for subject 0 has no entry"},
+	{"bucket's level", editLevel("pool", 2, 1), "the level of limit pool for subject 0 is {"},
+	{"bucket's remainder", editLevel("pool", 3, 1), "the level of limit pool for subject 0 is {"},
+	{"gcra's instant", editLevel("smooth", 5, -1_000_000), "the level of limit smooth for subject 0 is {"},
+	{"departure", editLevel("shape", 5, 1), "the level of limit shape for subject 0 is {"},
+	{"level lost", "update quotad.meter_total set levels = null where levels is not null", "the level of limit drip for subject 1 is missing"},
+	{"level invented", `update quotad.meter_total set levels = replace(levels::text, '"pool"', '"other"')::json where levels::jsonb ? 'pool'`, "the level of limit other for subject 0 has no entry"},
 	{"key twice", "insert into quotad.idempotency select tenant_id, key, created_at + interval '1 s', request_hash, first_seq, answer from quotad.idempotency", `key "key-0" has two answers`},
 	{"two keys", "insert into quotad.idempotency select tenant_id, 'other', created_at, request_hash, first_seq, answer from quotad.idempotency where key = 'key-0'", `keys "key-0" and "other" have the answer of one request`},
 	{"answer garbled", "update quotad.idempotency set answer = 'x' where key = 'key-0'", `the answer kept for key "key-0" is not one`},

@@ -75,6 +75,7 @@ type counter struct {
 }
 
 type levelKey struct {
+	meter   string
 	limit   string
 	subject int64
 }
@@ -296,19 +297,21 @@ func (l *Ledger) readCounters(ctx context.Context, db Querier) error {
 }
 
 const levelsSQL = `
-select l.tenant_id, l.limit_name, l.subject_id, l.plan_version_id, l.override_set_id, l.units, l.remainder, l.denominator, l.at
-from quotad.level l`
+select t.tenant_id, t.meter_id, t.subject_id, l.key, array(select json_array_elements_text(l.value)::bigint)
+from quotad.meter_total t
+cross join lateral json_each(t.levels) l`
 
 func (l *Ledger) readLevels(ctx context.Context, db Querier) error {
 	var tenantID int64
+	var meterID int32
 	var key levelKey
-	var s storedLevel
-	var at time.Time
-	return each(ctx, db, levelsSQL, []any{
-		&tenantID, &key.limit, &key.subject, &s.version, &s.overrideSet, &s.units, &s.remainder, &s.denominator, &at,
-	}, func() error {
-		s.at = at.UnixMicro()
-		l.of(tenantID).levels[key] = s
+	var n []int64
+	return each(ctx, db, levelsSQL, []any{&tenantID, &meterID, &key.subject, &key.limit, &n}, func() error {
+		if len(n) != 6 {
+			return fmt.Errorf("the level of limit %s has %d numbers", key.limit, len(n))
+		}
+		key.meter = l.meterName(meterID)
+		l.of(tenantID).levels[key] = storedLevel{n[0], n[1], n[2], n[3], n[4], n[5]}
 		return nil
 	})
 }
