@@ -58,6 +58,7 @@ type crashLoad struct {
 	allowed atomic.Int64
 	refused atomic.Int64 // with a 503
 	served  sync.Map     // by URL, when the newest allowed call had its answer
+	began   sync.Map     // by URL, when that was begun
 	over    atomic.Bool
 }
 
@@ -95,6 +96,7 @@ func (l *crashLoad) next(worker int, last []sim.Call) []sim.Request {
 		case c.Outcome == sim.OutcomeAllowed:
 			l.allowed.Add(1)
 			l.served.Store(c.URL, c.Started.Add(c.Took))
+			l.began.Store(c.URL, c.Started)
 		case c.Status == 0 || c.Status >= 500:
 			failed = true
 			if c.Status == http.StatusServiceUnavailable {

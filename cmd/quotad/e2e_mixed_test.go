@@ -38,19 +38,31 @@ func TestMixedTrafficOnThreeInstancesIsExact(t *testing.T) {
 // rounds runs a long test in rounds, each under a seed of its own.
 func rounds(t *testing.T, otherwise time.Duration, round func(t *testing.T, seed uint64, length time.Duration)) {
 	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("SIM_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("SIM_SEED: %v", err)
-		}
-	}
-	for left := soak(t, otherwise); left > 0; left -= mixedRoundMax {
+	roundsFrom(t, simSeed(t), soak(t, otherwise), round)
+}
+
+func roundsFrom(t *testing.T, seed uint64, length time.Duration, round func(t *testing.T, seed uint64, length time.Duration)) {
+	t.Helper()
+	for left := length; left > 0; left -= mixedRoundMax {
 		t.Run(fmt.Sprint("SIM_SEED=", seed), func(t *testing.T) {
 			round(t, seed, min(left, mixedRoundMax))
 		})
 		seed++
 	}
+}
+
+// simSeed is the seed of a run, from SIM_SEED if it is set.
+func simSeed(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("SIM_SEED")
+	if text == "" {
+		return uint64(time.Now().UnixNano())
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("SIM_SEED: %v", err)
+	}
+	return seed
 }
 
 func mixedRound(t *testing.T, seed uint64, length time.Duration) {

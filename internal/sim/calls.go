@@ -18,6 +18,7 @@ func (l *Ledger) CheckCalls(calls []Call) []string {
 		ledger: l, findings: newFindings(),
 		walks: make(map[string]*walk), byTag: make(map[tagKey]*asked), byKey: make(map[tagKey]*decided),
 	}
+	l.over = 0
 	for _, t := range l.tenants {
 		c.walks[t.name] = l.walk(t, c.findings)
 		t.checkAnswers(c.findings)

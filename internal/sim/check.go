@@ -54,6 +54,7 @@ type request struct {
 // Check recomputes the ledger from its entries and returns what does not follow, or
 // breaks a limit. It also finds what CheckCalls needs.
 func (l *Ledger) Check() []string {
+	l.over = 0
 	f := newFindings()
 	for _, t := range l.tenants {
 		l.walk(t, f)
@@ -167,6 +168,7 @@ func (w *walk) limits(e *entry) {
 		}
 		fits := l.Unlimited || !l.blocks() && (e.units == 0 || before.fits(cost))
 		if l.Mode == "enforce" && !fits {
+			w.ledger.over++
 			w.add("entry %d takes %d of limit %s (%s), which had used %s of %s", e.seq, e.units, l.Name, l.Algorithm,
 				before.used, l.size)
 		}

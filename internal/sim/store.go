@@ -23,6 +23,8 @@ type Ledger struct {
 	tenants  []*tenant
 	byID     map[int64]*tenant
 	byName   map[string]*tenant
+
+	over int // entries that passed a limit, which checks find
 }
 
 // A tenant is what the database holds of one tenant.

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/quotad/quotad/internal/devpg"
+	"github.com/quotad/quotad/internal/pgtest"
+)
+
+// Faults under load.
+//
+// A [fault] is a row of [faults]: what goes wrong, how it is made to, and how it ends.
+// [TestFaults] runs each row through one loop: three instances on one PostgreSQL serve a
+// [crashLoad]; the fault is injected in the middle of it and lifted; each instance must
+// allow a call again within [servingAgainMax]; then, once the load has settled what it
+// asked for, the instances must have leaked nothing, and every answer and every entry must
+// follow from each other ([wantCrashSafe]).
+//
+// To add a fault, add a row. inject gets the [stage], and returns when the fault is in
+// force; what it returns ends it. A row that needs a server of its own says with which
+// options; one that breaks the wire says that it is proxied.
+//
+// A row runs once in `go test`, and again and again with QUOTAD_SOAK. SIM_SEED repeats a
+// run's requests, though not their interleaving.
+type fault struct {
+	name string
+	// server has the options of a PostgreSQL of the row's own; nil shares that of the tests.
+	server *devpg.Options
+	// proxied puts a [pgtest.Proxy] between instances and PostgreSQL.
+	proxied bool
+	// flags are those of every instance.
+	flags []string
+	// silent is a fault that no caller notices: each call gets a decision.
+	silent bool
+	// inject makes the fault happen and returns once it has. lift ends it, and returns when
+	// PostgreSQL and the instances could serve again: from then on the recovery is timed.
+	inject func(t *testing.T, s *stage) (lift func())
+}
+
+const (
+	// faultInstances serve in each row.
+	faultInstances = 3
+	// faultSoakShare is the part of QUOTAD_SOAK that one row is repeated for.
+	faultSoakShare = 10
+)
+
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	seed := simSeed(t)
+	report := &faultReport{started: time.Now(), seed: seed, rows: make(map[string]faultRow)}
+	t.Cleanup(func() { report.print(t) })
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			roundsFrom(t, seed, soak(t, faultSoakShare)/faultSoakShare, func(t *testing.T, seed uint64, length time.Duration) {
+				report.add(f.name, playFault(t, f, seed, length))
+			})
+		})
+	}
+}
+
+// A stage is what a fault happens on.
+type stage struct {
+	*crashLoad
+	fault
+	db        *pgtest.DB // as the test sees it
+	behind    *pgtest.DB // as the instances see it
+	postgres  *devpg.Server
+	proxy     *pgtest.Proxy
+	instances []*instance
+	runs      int // how often the fault was lifted so far
+}
+
+// playFault brings a fault about, at least once, and checks all that must hold.
+func playFault(t *testing.T, f fault, seed uint64, length time.Duration) (row faultRow) {
+	s := newStage(t, f, seed)
+	goroutines := metricsOf(t, s.urlList(), goroutinesMetric)[goroutinesMetric]
+	for until := time.Now().Add(length); s.runs == 0 || time.Now().Before(until); s.runs++ {
+		s.awaitAllowed(t, crashCalls)
+		lift := f.inject(t, s)
+		lift()
+		row.recovered(s.wantServing(t, time.Now()))
+	}
+	s.awaitAllowed(t, crashCalls)
+	calls := s.end(t)
+	s.wantNothingLeaked(t, goroutines)
+	for _, i := range s.instances {
+		i.stop(t, sigterm)
+	}
+	if f.silent {
+		wantNoFailures(t, calls)
+	}
+	ledger := wantCrashSafe(t, s.db, s.crashLoad)
+	row.runs, row.Tally = s.runs, ledger.Tally(calls)
+	return row
+}
+
+func newStage(t *testing.T, f fault, seed uint64) *stage {
+	t.Helper()
+	s := &stage{fault: f}
+	if f.server == nil {
+		s.db = migrated(t)
+	} else {
+		options := *f.server
+		options.Dir = pgtest.Dir(t)
+		s.server = &options // with its directory: a row may start it again
+		s.postgres = pgtest.Server(t, options)
+		s.db = pgtest.On(t, s.postgres)
+	}
+	s.behind = s.db
+	if f.proxied {
+		s.proxy = pgtest.NewProxy(t, s.db.URL)
+		behind := *s.db
+		behind.URL = s.proxy.URL
+		s.behind = &behind
+	}
+	token := configure(t, s.db, mixedConfig(0))
+	instances, urls := startServes(t, s.behind, faultInstances, f.flags...)
+	s.instances = instances
+	s.crashLoad = startCrashLoad(t, s.db, token, seed, urls)
+	return s
+}
+
+// urlList is where the instances are.
+func (s *stage) urlList() (urls []string) {
+	for _, i := range s.instances {
+		urls = append(urls, i.url)
+	}
+	return urls
+}
+
+// victim is the instance whose turn it is.
+func (s *stage) victim() *instance { return s.instances[s.runs%len(s.instances)] }
+
+// replace starts an instance in place of one that has ended.
+func (s *stage) replace(t *testing.T, gone *instance) {
+	t.Helper()
+	for i := range s.instances {
+		if s.instances[i] == gone {
+			s.instances[i] = startServe(t, s.behind, s.flags...)
+		}
+	}
+	s.use(s.urlList())
+}
+
+// wantServing wants every instance to be ready, and to allow a call that was begun after
+// an instant, soon after it. It returns how long that took.
+func (s *stage) wantServing(t *testing.T, since time.Time) (took time.Duration) {
+	t.Helper()
+	for _, url := range s.urlList() {
+		eventually(t, url+" allows a call and is ready after the fault", func() bool {
+			began, ok := s.began.Load(url)
+			return ok && began.(time.Time).After(since) && readiness(url) == http.StatusOK
+		})
+	}
+	if took = time.Since(since); took > servingAgainMax {
+		t.Errorf("the instances serve again %s after the fault has ended, want within %s", took, servingAgainMax)
+	}
+	return took
+}
+
+const goroutinesMetric = "go_goroutines"
+
+// leaksSQL counts, of the sessions of others than the test: those in a transaction, the
+// locks that they hold or wait for, and all of them.
+const leaksSQL = `
+select count(*) filter (where a.xact_start is not null or a.state <> 'idle'),
+       (select count(*) from pg_locks l join pg_stat_activity b using (pid)
+        where b.datname = current_database() and b.usename <> current_user),
+       count(*)
+from pg_stat_activity a
+where a.datname = current_database() and a.usename <> current_user`
+
+const (
+	// sessionsMax is what one instance may have open: workers, waiters, upkeep, pools.
+	sessionsMax = 24
+	// goroutinesMore is by how much those of all instances may differ when nothing is
+	// asked of them: connections that are kept for later have some.
+	goroutinesMore = 60
+)
+
+// wantNothingLeaked wants the instances, of which nobody asks anything any more, to come
+// to rest with no transaction, no lock and no more sessions and goroutines than before.
+func (s *stage) wantNothingLeaked(t *testing.T, goroutines float64) {
+	t.Helper()
+	var open, locks, sessions int
+	var now float64
+	defer func() {
+		if t.Failed() {
+			t.Logf("transactions %d, locks %d, sessions %d, goroutines %v (before: %v)", open, locks, sessions, now, goroutines)
+		}
+	}()
+	eventually(t, "no transaction, lock, session or goroutine is left over", func() bool {
+		if err := s.db.Owner(t).QueryRow(t.Context(), leaksSQL).Scan(&open, &locks, &sessions); err != nil {
+			t.Fatal(err)
+		}
+		now = metricsOf(t, s.urlList(), goroutinesMetric)[goroutinesMetric]
+		return open == 0 && locks == 0 && sessions <= sessionsMax*len(s.instances) && now <= goroutines+goroutinesMore
+	})
+}
