@@ -21,7 +21,7 @@ func (l *Ledger) Tally(calls []Call) Tally {
 	written := make(map[tagKey]map[uuid.UUID]bool)
 	for _, t := range l.tenants {
 		for i := range t.entries {
-			key := tagKey{t.name, t.entries[i].tag}
+			key := tagKey{t.name, t.entries[i].tag} // no tag: an expiry
 			if written[key] == nil {
 				written[key] = make(map[uuid.UUID]bool)
 			}
