@@ -1,96 +1,50 @@
 package main
 
 import (
-	"context"
-	"net/http"
-	"testing"
+	"time"
 
 	"github.com/quotad/quotad/internal/devpg"
-	"github.com/quotad/quotad/internal/pgtest"
 )
 
 // durable is a server whose files outlive it.
-func durable() *devpg.Options {
-	return &devpg.Options{Fsync: true, Settings: map[string]string{"max_connections": "100"}}
-}
+var durable = devpg.Options{Fsync: true, Settings: map[string]string{"max_connections": "100"}}
+
+// alone is a server that other tests do not notice.
+var alone = devpg.Options{Settings: map[string]string{"max_connections": "80"}}
+
+// The statements that begin the two round trips of a batch's transaction, and the end of
+// the second.
+const (
+	onRound1 = "begin"
+	onRound2 = "update quotad.account"
+	onCommit = "commit"
+)
+
+// impatience is of callers that ask elsewhere when one instance does not answer.
+const impatience = 2 * time.Second
 
 // faults is every fault there is a test of.
 var faults = []fault{
-	{name: "an instance is killed", inject: func(t *testing.T, s *stage) func() {
-		gone := s.victim()
-		s.kill(t, gone)
-		s.awaitAllowed(t, crashCalls)
-		return func() { s.replace(t, gone) }
-	}},
-	{name: "an instance is stopped", inject: func(t *testing.T, s *stage) func() {
-		gone := s.victim()
-		gone.stop(t, sigterm)
-		s.awaitAllowed(t, crashCalls)
-		return func() { s.replace(t, gone) }
-	}},
-	{name: "PostgreSQL is killed", server: durable(), inject: func(t *testing.T, s *stage) func() {
-		pgtest.Crash(t, s.postgres)
-		if s.runs == 0 { // the first outage outlasts every deadline and cache
-			s.awaitRefused(t)
-		}
-		return func() {
-			s.postgres = pgtest.Server(t, *s.server)
-			acceptingSince(t, s.db)
-		}
-	}},
-	{name: "PostgreSQL hangs", server: durable(), inject: func(t *testing.T, s *stage) func() {
-		thaw := pgtest.Freeze(t, s.postgres)
-		s.awaitRefused(t)
-		return thaw
-	}},
-	{name: "a backend is killed", server: &devpg.Options{}, inject: func(t *testing.T, s *stage) func() {
-		endWorking(t, s.db, "copy (select $1) to program 'xargs kill -9'")
-		return func() { acceptingSince(t, s.db) }
-	}},
-	{name: "a working backend is terminated", silent: true, inject: func(t *testing.T, s *stage) func() {
-		endWorking(t, s.db, "select pg_terminate_backend($1)")
-		return func() {}
-	}},
-	{name: "a waiting backend is terminated", silent: true, inject: func(t *testing.T, s *stage) func() {
-		endWaiting(t, s.db)
-		return func() {}
-	}},
-	{name: "an outsider locks an account", silent: true, inject: func(t *testing.T, s *stage) func() {
-		outsider := s.db.Hold(t, "hot")
-		pgtest.AwaitWaiter(t, s.db, make(chan struct{}))
-		return func() {
-			if err := outsider.Rollback(context.WithoutCancel(t.Context())); err != nil {
-				t.Error(err)
-			}
-		}
-	}},
-	{name: "commits are lost on the wire", proxied: true, silent: true, inject: func(t *testing.T, s *stage) func() {
-		repliesBefore, sendsBefore := s.proxy.Lost()
-		s.proxy.LoseCommits(7)
-		eventually(t, "commits are lost both ways", func() bool {
-			replies, sends := s.proxy.Lost()
-			return replies >= repliesBefore+5 && sends >= sendsBefore+5
-		})
-		return func() { s.proxy.LoseCommits(0) }
-	}},
-}
-
-// kill ends an instance with no chance to say goodbye.
-func (s *stage) kill(t *testing.T, i *instance) {
-	t.Helper()
-	if err := i.signal(sigkill); err != nil {
-		t.Error(err)
-	}
-	i.wait(t)
-}
-
-// awaitRefused returns once every instance says that it is not ready and calls are
-// answered that there is no decision for now.
-func (s *stage) awaitRefused(t *testing.T) {
-	t.Helper()
-	refused := s.refused.Load()
-	eventually(t, "calls are refused", func() bool { return s.refused.Load() >= refused+mixedWorkers })
-	for _, url := range s.urlList() {
-		eventually(t, "an instance is not ready without its database", func() bool { return readiness(url) == http.StatusServiceUnavailable })
-	}
+	{name: "an instance is killed", ignorant: true, inject: killInstance},
+	{name: "an instance is stopped", flags: []string{"--drain-delay", "300ms"}, inject: stopInstance},
+	{name: "an instance hangs for 10 s", patience: impatience, ignorant: true, inject: hangInstance},
+	{name: "PostgreSQL is killed", server: &durable, ignorant: true, inject: killPostgreSQL},
+	{name: "PostgreSQL hangs", server: &durable, ignorant: true, inject: hangPostgreSQL},
+	{name: "a backend is killed", server: &alone, ignorant: true, inject: killBackend},
+	{name: "a working backend is terminated", silent: true, inject: ending("select pg_terminate_backend($1)")},
+	{name: "a working backend is cancelled", silent: true, inject: ending("select pg_cancel_backend($1)")},
+	{name: "a waiting backend is terminated", silent: true, inject: endWaitingBackend},
+	{name: "an outsider locks an account", silent: true, inject: lockAccount},
+	{name: "an outsider takes all connections", server: &alone, inject: takeConnections},
+	{name: "six connections for 500 callers", server: &alone, inject: starve},
+	{name: "the wire is cut at round 1", proxied: true, silent: true, inject: breaking(onRound1, false)},
+	{name: "the wire is cut at round 2", proxied: true, silent: true, inject: breaking(onRound2, false)},
+	{name: "the wire is cut at the commit", proxied: true, silent: true, inject: breaking(onCommit, false)},
+	{name: "the wire goes silent at round 1", proxied: true, ignorant: true, inject: breaking(onRound1, true)},
+	{name: "the wire goes silent at round 2", proxied: true, ignorant: true, inject: breaking(onRound2, true)},
+	{name: "the wire goes silent at the commit", proxied: true, ignorant: true, inject: breaking(onCommit, true)},
+	{name: "clients vanish", ignorant: true, inject: vanish},
+	{name: "5,000 calls with one key", inject: oneKey},
+	{name: "5,000 calls with one key, two bodies", inject: twoBodies},
+	{name: "limits in opposite orders", inject: oppositeOrders},
 }

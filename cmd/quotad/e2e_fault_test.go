@@ -7,6 +7,7 @@ import (
 
 	"github.com/quotad/quotad/internal/devpg"
 	"github.com/quotad/quotad/internal/pgtest"
+	"github.com/quotad/quotad/internal/sim"
 )
 
 // Faults under load.
@@ -32,8 +33,13 @@ type fault struct {
 	proxied bool
 	// flags are those of every instance.
 	flags []string
+	// patience is how long callers wait before they ask another instance; 0 is for ever.
+	patience time.Duration
 	// silent is a fault that no caller notices: each call gets a decision.
 	silent bool
+	// ignorant is a fault after which a caller without a key, who got no answer, may have
+	// been charged and not know of it. Without it nobody ever is.
+	ignorant bool
 	// inject makes the fault happen and returns once it has. lift ends it, and returns when
 	// PostgreSQL and the instances could serve again: from then on the recovery is timed.
 	inject func(t *testing.T, s *stage) (lift func())
@@ -69,8 +75,10 @@ type stage struct {
 	behind    *pgtest.DB // as the instances see it
 	postgres  *devpg.Server
 	proxy     *pgtest.Proxy
+	token     string
 	instances []*instance
-	runs      int // how often the fault was lifted so far
+	runs      int        // how often the fault was lifted so far
+	extra     []sim.Call // beside those of the load
 }
 
 // playFault brings a fault about, at least once, and checks all that must hold.
@@ -84,16 +92,23 @@ func playFault(t *testing.T, f fault, seed uint64, length time.Duration) (row fa
 		row.recovered(s.wantServing(t, time.Now()))
 	}
 	s.awaitAllowed(t, crashCalls)
-	calls := s.end(t)
+	s.end(t)
+	s.calls = append(s.calls, s.extra...)
 	s.wantNothingLeaked(t, goroutines)
 	for _, i := range s.instances {
 		i.stop(t, sigterm)
 	}
 	if f.silent {
-		wantNoFailures(t, calls)
+		wantNoFailures(t, s.calls)
 	}
 	ledger := wantCrashSafe(t, s.db, s.crashLoad)
-	row.runs, row.Tally = s.runs, ledger.Tally(calls)
+	if n := ledger.Lost(s.calls); n > 0 && !f.ignorant {
+		t.Errorf("%d entries are in the ledger whose callers got no answer", n)
+	}
+	if n := deadlocks(t, s.db); n != 0 {
+		t.Errorf("%d deadlocks", n)
+	}
+	row.runs, row.Tally = s.runs, ledger.Tally(s.calls)
 	return row
 }
 
@@ -116,10 +131,10 @@ func newStage(t *testing.T, f fault, seed uint64) *stage {
 		behind.URL = s.proxy.URL
 		s.behind = &behind
 	}
-	token := configure(t, s.db, mixedConfig(0))
+	s.token = configure(t, s.db, mixedConfig(0))
 	instances, urls := startServes(t, s.behind, faultInstances, f.flags...)
 	s.instances = instances
-	s.crashLoad = startCrashLoad(t, s.db, token, seed, urls)
+	s.crashLoad = startCrashLoad(t, s.db, s.token, seed, urls, f.patience)
 	return s
 }
 
@@ -175,7 +190,7 @@ where a.datname = current_database() and a.usename <> current_user`
 
 const (
 	// sessionsMax is what one instance may have open: workers, waiters, upkeep, pools.
-	sessionsMax = 24
+	sessionsMax = 19
 	// goroutinesMore is by how much those of all instances may differ when nothing is
 	// asked of them: connections that are kept for later have some.
 	goroutinesMore = 60

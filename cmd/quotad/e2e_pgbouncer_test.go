@@ -198,12 +198,12 @@ func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
 			}
 			b.start(t, db)
 		}
-		proxy.LoseCommits(7)
+		proxy.Break(pgtest.Break{On: "commit", Every: 7})
 		eventually(t, "commits are lost both ways", func() bool {
-			replies, sends := proxy.Lost()
+			replies, sends, _ := proxy.Struck()
 			return replies >= 5 && sends >= 5
 		})
-		proxy.LoseCommits(0)
+		proxy.Heal()
 		load.awaitAllowed(t, crashCalls)
 		load.end(t)
 		for _, i := range instances {
@@ -213,7 +213,7 @@ func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
 		if code, out := output(t, "verify", "--database-url", b.url(t, db.URL)); code != 0 {
 			t.Errorf("verify through the pooler ends with %d: %s", code, out)
 		}
-		replies, sends := proxy.Lost()
+		replies, sends, _ := proxy.Struck()
 		t.Logf("the pooler was killed %d times; %d replies to a commit and %d commits were lost", kills, replies, sends)
 	})
 }

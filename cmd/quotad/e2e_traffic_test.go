@@ -16,7 +16,7 @@ const (
 	// Small tenants have one limit that counts for as long as any test is, and each has a
 	// few calls, one tenant after another, so that their history can be searched for an
 	// order that explains it.
-	mixedSmall  = 1000
+	mixedSmall  = 200
 	smallPrefix = "small-"
 	smallCalls  = 40
 	smallShare  = 6 // of so many workers one: a search takes long where too many ask at once

@@ -20,7 +20,7 @@ import (
 
 // Bounds of a load. A slip in a test must not become an attack on the machine.
 const (
-	connsMax       = 2_000
+	connsMax       = 6_000
 	callsMax       = 2_000_000 // all of them are kept
 	timeMax        = time.Hour
 	togetherMax    = 16               // requests sent at once by one worker
