@@ -24,13 +24,14 @@ type faultReport struct {
 }
 
 // add adds one run of a fault, or several.
-func (r *faultReport) add(name string, more faultRow) {
+func (r *faultReport) add(name string, more *faultRow, failed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	row := r.rows[name]
 	row.runs += more.runs
 	row.Tally = row.Tally.Add(more.Tally)
 	row.recovered(more.longest)
+	row.failed = row.failed || failed
 	r.rows[name] = row
 }
 
@@ -45,6 +46,9 @@ func (r *faultReport) print(t *testing.T) {
 	for _, f := range faults {
 		if row, ran := r.rows[f.name]; ran {
 			fmt.Fprintf(&table, "| %s | %s |\n", f.name, row)
+			if row.failed {
+				fmt.Fprintf(&table, "| **failed: %s** | | | | | | |\n", f.name)
+			}
 		}
 	}
 	t.Log("\n" + table.String())
@@ -60,6 +64,7 @@ type faultRow struct {
 	sim.Tally
 	runs    int
 	longest time.Duration // to recover
+	failed  bool
 }
 
 func (r *faultRow) recovered(took time.Duration) { r.longest = max(r.longest, took) }

@@ -61,7 +61,9 @@ func TestFaults(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			roundsFrom(t, seed, soak(t, faultSoakShare)/faultSoakShare, func(t *testing.T, seed uint64, length time.Duration) {
-				report.add(f.name, playFault(t, f, seed, length))
+				row := &faultRow{}
+				defer func() { report.add(f.name, row, t.Failed()) }()
+				playFault(t, f, seed, length, row)
 			})
 		})
 	}
@@ -82,19 +84,21 @@ type stage struct {
 }
 
 // playFault brings a fault about, at least once, and checks all that must hold.
-func playFault(t *testing.T, f fault, seed uint64, length time.Duration) (row faultRow) {
+func playFault(t *testing.T, f fault, seed uint64, length time.Duration, row *faultRow) {
+	t.Helper()
 	s := newStage(t, f, seed)
-	goroutines := metricsOf(t, s.urlList(), goroutinesMetric)[goroutinesMetric]
+	goroutines := goroutinesOf(t, s.urlList())
 	for until := time.Now().Add(length); s.runs == 0 || time.Now().Before(until); s.runs++ {
 		s.awaitAllowed(t, crashCalls)
 		lift := f.inject(t, s)
 		lift()
 		row.recovered(s.wantServing(t, time.Now()))
+		row.runs++
 	}
 	s.awaitAllowed(t, crashCalls)
 	s.end(t)
 	s.calls = append(s.calls, s.extra...)
-	s.wantNothingLeaked(t, goroutines)
+	wantNothingLeaked(t, s.db, s.urlList(), goroutines)
 	for _, i := range s.instances {
 		i.stop(t, sigterm)
 	}
@@ -108,8 +112,7 @@ func playFault(t *testing.T, f fault, seed uint64, length time.Duration) (row fa
 	if n := deadlocks(t, s.db); n != 0 {
 		t.Errorf("%d deadlocks", n)
 	}
-	row.runs, row.Tally = s.runs, ledger.Tally(s.calls)
-	return row
+	row.Tally = ledger.Tally(s.calls)
 }
 
 func newStage(t *testing.T, f fault, seed uint64) *stage {
@@ -174,44 +177,4 @@ func (s *stage) wantServing(t *testing.T, since time.Time) (took time.Duration) 
 		t.Errorf("the instances serve again %s after the fault has ended, want within %s", took, servingAgainMax)
 	}
 	return took
-}
-
-const goroutinesMetric = "go_goroutines"
-
-// leaksSQL counts, of the sessions of others than the test: those in a transaction, the
-// locks that they hold or wait for, and all of them.
-const leaksSQL = `
-select count(*) filter (where a.xact_start is not null or a.state <> 'idle'),
-       (select count(*) from pg_locks l join pg_stat_activity b using (pid)
-        where b.datname = current_database() and b.usename <> current_user),
-       count(*)
-from pg_stat_activity a
-where a.datname = current_database() and a.usename <> current_user`
-
-const (
-	// sessionsMax is what one instance may have open: workers, waiters, upkeep, pools.
-	sessionsMax = 19
-	// goroutinesMore is by how much those of all instances may differ when nothing is
-	// asked of them: connections that are kept for later have some.
-	goroutinesMore = 60
-)
-
-// wantNothingLeaked wants the instances, of which nobody asks anything any more, to come
-// to rest with no transaction, no lock and no more sessions and goroutines than before.
-func (s *stage) wantNothingLeaked(t *testing.T, goroutines float64) {
-	t.Helper()
-	var open, locks, sessions int
-	var now float64
-	defer func() {
-		if t.Failed() {
-			t.Logf("transactions %d, locks %d, sessions %d, goroutines %v (before: %v)", open, locks, sessions, now, goroutines)
-		}
-	}()
-	eventually(t, "no transaction, lock, session or goroutine is left over", func() bool {
-		if err := s.db.Owner(t).QueryRow(t.Context(), leaksSQL).Scan(&open, &locks, &sessions); err != nil {
-			t.Fatal(err)
-		}
-		now = metricsOf(t, s.urlList(), goroutinesMetric)[goroutinesMetric]
-		return open == 0 && locks == 0 && sessions <= sessionsMax*len(s.instances) && now <= goroutines+goroutinesMore
-	})
 }

@@ -30,6 +30,9 @@ const (
 	unnamed          = "&default_query_exec_mode=cache_describe"
 )
 
+// pooledTime is how long a test of crashes goes on; one crash it has in any case.
+const pooledTime = 2 * time.Second
+
 // poolConns is far less than two instances have clients.
 const poolConns = 5
 
@@ -181,14 +184,14 @@ func pooled(t *testing.T) (db *pgtest.DB, b *bouncer) {
 // and commits are lost between them and it. None of that changes what was admitted.
 func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
 	t.Parallel()
-	rounds(t, crashTime, func(t *testing.T, seed uint64, length time.Duration) {
+	rounds(t, pooledTime, func(t *testing.T, seed uint64, length time.Duration) {
 		db, b := pooled(t)
 		token := configure(t, db, mixedConfig(0))
 		proxy := pgtest.NewProxy(t, b.url(t, db.URL))
 		through := *db
 		through.URL = proxy.URL
 		instances, urls := startServes(t, &through, 2, "--pooler")
-		load := startCrashLoad(t, db, token, seed, urls)
+		load := startCrashLoad(t, db, token, seed, urls, 0)
 		kills := 0
 		for until := time.Now().Add(length); kills < 2 || time.Now().Before(until); kills++ {
 			load.awaitAllowed(t, 2*crashCalls)
