@@ -160,6 +160,16 @@ func wantSettled(t *testing.T, calls []sim.Call) {
 	}
 }
 
+// wantNoDoubt wants every call to have an answer that says what came of it.
+func wantNoDoubt(t *testing.T, calls []sim.Call) {
+	t.Helper()
+	for i := range calls {
+		if c := &calls[i]; c.Outcome == sim.OutcomeUnknown {
+			t.Errorf("%s at %s: status %d, %s", c, c.URL, c.Status, c.Body)
+		}
+	}
+}
+
 // wantCrashSafe wants what holds after every crash: the ledger sound, every key
 // settled, no caller ignorant of an entry but those without a key who were told that
 // nobody knows, no answer but a decision or that there is none for now, and every call
