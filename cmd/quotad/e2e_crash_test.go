@@ -108,7 +108,7 @@ func (l *crashLoad) more(worker int, last []sim.Call) []sim.Request {
 		case c.Outcome == sim.OutcomeAllowed:
 			l.allowed.Add(1)
 			l.began.Store(c.URL, c.Started)
-		case c.Status == 0 || c.Status >= 500:
+		case undecided(c):
 			failed = true
 			if c.Status == 0 {
 				l.vanished.Add(1)
@@ -136,6 +136,9 @@ func (l *crashLoad) more(worker int, last []sim.Call) []sim.Request {
 	return l.traffic.more(worker, last)
 }
 
+// undecided reports whether a call got no decision.
+func undecided(c *sim.Call) bool { return c.Status == 0 || c.Status >= 500 }
+
 // awaitAllowed returns once n more calls were allowed.
 func (l *crashLoad) awaitAllowed(t *testing.T, n int64) {
 	t.Helper()
@@ -150,7 +153,7 @@ func wantSettled(t *testing.T, calls []sim.Call) {
 	open := make(map[key]bool)
 	for i := range calls { // in the order they were begun: a retry comes after
 		if c := &calls[i]; c.Key != "" {
-			open[key{c.Tenant, c.Key}] = c.Status == 0 || c.Status >= 500
+			open[key{c.Tenant, c.Key}] = undecided(c)
 		}
 	}
 	for k, unsettled := range open {

@@ -267,14 +267,19 @@ func oppositeOrders(t *testing.T, s *stage) func() {
 }
 
 // storm has callers ask instances in turn, each so many times, all at once, beside the
-// load. It returns their calls, which are checked with all others.
+// load. Who has a key asks again until there is a decision. It returns their calls, which
+// are checked with all others.
 func (s *stage) storm(t *testing.T, callers, times int, request func(caller, n int) sim.Request) []sim.Call {
 	t.Helper()
 	urls, sent := s.urlList(), make([]atomic.Int64, callers)
 	urlOf := func(caller int) string { return urls[caller%len(urls)] }
 	calls := load(t, sim.Load{
-		Token: s.token, Workers: callers, Calls: callers * times, Time: eventMax, Connect: urlOf,
-		Next: func(caller int, _ []sim.Call) []sim.Request {
+		Token: s.token, Workers: callers, Calls: mixedCallsMax, Time: eventMax, Connect: urlOf,
+		Next: func(caller int, last []sim.Call) []sim.Request {
+			if len(last) > 0 && undecided(&last[0]) && last[0].Key != "" {
+				<-time.After(retryPause)
+				return []sim.Request{last[0].Request}
+			}
 			n := int(sent[caller].Add(1)) - 1
 			if n >= times {
 				return nil

@@ -213,6 +213,9 @@ func (w *trafficWorker) fresh() sim.Request {
 	if n := w.small.Load() / smallCalls; n < mixedSmall && w.number%smallShare == 0 && w.chance(75) {
 		w.small.Add(1)
 		r.Tenant = fmt.Sprint(smallPrefix, n)
+		if n%2 > 0 { // while nothing is held, an instance may remember a denial
+			r.Kind = ""
+		}
 		if r.Kind == sim.KindHold {
 			r.TTL = w.ttl(r.Tenant)
 		}

@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"net"
@@ -205,6 +206,7 @@ func (c *carried) hang(healed <-chan struct{}) {
 func (p *Proxy) forward(c *carried) {
 	asked := requests{messages: messages{untyped: true}, prepared: map[string]string{}}
 	buffer := make([]byte, swallowBytes)
+	var hanging <-chan struct{} // once all that is asked for has passed
 	for {
 		n, err := c.client.Read(buffer)
 		how, healed := p.breakAt(asked.feed(buffer[:n]))
@@ -218,7 +220,7 @@ func (p *Proxy) forward(c *carried) {
 			return
 		case breakReply:
 			c.losing.Store(true)
-			if healed != nil {
+			if hanging = healed; healed != nil {
 				c.hung.Store(&healed)
 			}
 		case breakNone, breaksEnd:
@@ -229,8 +231,15 @@ func (p *Proxy) forward(c *carried) {
 			}
 			return
 		}
+		if hanging != nil && bytes.HasSuffix(buffer[:n], []byte(syncMessage)) {
+			<-hanging
+			return
+		}
 	}
 }
+
+// syncMessage ends what a client asks for.
+const syncMessage = "S\x00\x00\x00\x04"
 
 // deliver carries what the server answers, message by message.
 func (p *Proxy) deliver(c *carried) {

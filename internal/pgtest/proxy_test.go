@@ -4,9 +4,9 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quotad/quotad/internal/devpg"
 )
@@ -81,9 +81,17 @@ func TestAProxyThatHangsTellsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := conn.PgConn().PID()
-	impatient, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := conn.Exec(impatient, "insert into public.row values (1)"); err == nil {
+	impatient, cancel := context.WithCancel(t.Context())
+	var asking errgroup.Group
+	asking.Go(func() error {
+		_, err := conn.Exec(impatient, "insert into public.row values (1)")
+		return err
+	})
+	for replies := 0; replies == 0 && t.Context().Err() == nil; {
+		replies, _, _ = p.Struck()
+	}
+	cancel()
+	if err := asking.Wait(); err == nil {
 		t.Error("an answer came through")
 	}
 	open := func() (n int) {
