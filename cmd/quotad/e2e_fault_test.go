@@ -15,9 +15,9 @@ import (
 // A [fault] is a row of [faults]: what goes wrong, how it is made to, and how it ends.
 // [TestFaults] runs each row through one loop: three instances on one PostgreSQL serve a
 // [crashLoad]; the fault is injected in the middle of it and lifted; each instance must
-// allow a call again within [servingAgainMax]; then, once the load has settled what it
-// asked for, the instances must have leaked nothing, and every answer and every entry must
-// follow from each other ([wantCrashSafe]).
+// allow a call again within [servingAgainMax], and the ledger must follow from itself.
+// Once the load has settled what it asked for, the instances must have leaked nothing, and
+// every answer and every entry must follow from each other ([wantCrashSafe]).
 //
 // To add a fault, add a row. inject gets the [stage], and returns when the fault is in
 // force; what it returns ends it. A row that needs a server of its own says with which
@@ -95,6 +95,9 @@ func playFault(t *testing.T, f fault, seed uint64, length time.Duration, row *fa
 		lift()
 		row.recovered(s.wantServing(t, time.Now()))
 		row.runs++
+		for _, finding := range readLedger(t, s.db).Check() { // in the middle of the load
+			t.Error(finding)
+		}
 	}
 	s.awaitAllowed(t, crashCalls)
 	s.end(t)

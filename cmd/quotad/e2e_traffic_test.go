@@ -161,7 +161,9 @@ func (w *trafficWorker) answer() sim.Request {
 func (w *trafficWorker) giveBack() sim.Request {
 	i := w.random.IntN(len(w.used))
 	c := w.used[i]
-	w.used = slices.Delete(w.used, i, i+1)
+	if w.chance(60) { // else it is given back from again, perhaps more than is left
+		w.used = slices.Delete(w.used, i, i+1)
+	}
 	meter := c.Charges[0].Meter
 	units := 1 + w.random.Int64N(c.Charged[meter])
 	return sim.Request{

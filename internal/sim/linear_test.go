@@ -99,6 +99,7 @@ func TestTooMuchInAWindowIsFoundFromOutside(t *testing.T) {
 		{"the same call", []Call{first, again(first)}, 0},
 		{"not allowed", []Call{first, did("b", KindConsume, 5, 900, 950, OutcomeUnknown, 0), did("c", KindConsume, 5, 900, 950, OutcomeDenied, 0)}, 0},
 		{"given back", []Call{first, returned, did("b", KindConsume, 5, 900, 950, OutcomeAllowed, 0)}, 0},
+		{"given back once, and told twice", []Call{first, returned, returned, did("b", KindConsume, 6, 900, 950, OutcomeAllowed, 0)}, 1},
 		{"begun before the window", []Call{late, first, did("b", KindConsume, 5, 900, 950, OutcomeAllowed, 0)}, 0},
 	} {
 		l.over = 0

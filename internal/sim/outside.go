@@ -56,14 +56,17 @@ func acknowledged(calls []Call) map[string]map[string]*spent {
 			s.first, s.ended = call, call.end()
 		}
 	}
+	once := make(map[tagKey]bool)
 	for i := range calls { // whatever may have been given back is
 		call := &calls[i]
-		if call.kind() != KindReverse || call.Outcome == OutcomeRefused {
+		key := tagKey{call.Tenant, call.Tag}
+		if call.kind() != KindReverse || call.Outcome == OutcomeRefused || once[key] {
 			continue
 		}
+		once[key] = true
 		for _, s := range of[call.Tenant] {
 			if s.first != nil && s.first.Receipt.FirstSeq <= call.Seq && call.Seq <= s.first.Receipt.Seq {
-				s.units = -call.Units
+				s.units -= call.Units
 			}
 		}
 	}
