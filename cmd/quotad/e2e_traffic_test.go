@@ -18,7 +18,7 @@ const (
 	// order that explains it.
 	mixedSmall  = 200
 	smallPrefix = "small-"
-	smallCalls  = 40
+	smallCalls  = 60
 	smallShare  = 6 // of so many workers one: a search takes long where too many ask at once
 )
 
@@ -90,7 +90,7 @@ func (tr *traffic) more(worker int, last []sim.Call) []sim.Request {
 	switch {
 	case len(w.open) > 0 && w.chance(25):
 		r = w.answer()
-	case len(w.used) > 0 && w.chance(4):
+	case len(w.used) > 0 && w.chance(8):
 		r = w.giveBack()
 	default:
 		r = w.fresh()
@@ -161,7 +161,7 @@ func (w *trafficWorker) answer() sim.Request {
 func (w *trafficWorker) giveBack() sim.Request {
 	i := w.random.IntN(len(w.used))
 	c := w.used[i]
-	if w.chance(60) { // else it is given back from again, perhaps more than is left
+	if w.chance(50) { // else it is given back from again, perhaps more than is left
 		w.used = slices.Delete(w.used, i, i+1)
 	}
 	meter := c.Charges[0].Meter
