@@ -231,14 +231,14 @@ func (p *Proxy) forward(c *carried) {
 			}
 			return
 		}
-		if hanging != nil && bytes.HasSuffix(buffer[:n], []byte(syncMessage)) {
+		if hanging != nil && (buffer[0] == 'Q' || bytes.HasSuffix(buffer[:n], []byte(syncMessage))) {
 			<-hanging
 			return
 		}
 	}
 }
 
-// syncMessage ends what a client asks for.
+// syncMessage ends what a client asks for in the extended protocol.
 const syncMessage = "S\x00\x00\x00\x04"
 
 // deliver carries what the server answers, message by message.
