@@ -4,6 +4,10 @@
 FUZZTIME ?= 1m
 SOAK ?= 10m
 
+# Where the table of faults goes; SIM_SEED repeats a run's requests.
+FAULTS_FILE := $(CURDIR)/bin/faults.md
+FAULT_TABLE := QUOTAD_FAULT_TABLE=$(FAULTS_FILE)
+
 # Flags of `make bench` and `make bench-full`: BENCH=--json, or see BENCH=--help.
 BENCH ?=
 
@@ -41,13 +45,19 @@ microbench: ## Go benchmarks of single parts
 	go test -run '^$$' -bench . ./internal/...
 
 .PHONY: soak
-soak: ## Fuzzers, FUZZTIME (1m) each, then long tests, SOAK (10m) each
+soak: ## Fuzzers, FUZZTIME (1m) each, then long tests, SOAK (10m) each, and a table of all faults
 	@set -e; for package in $$(go list ./...); do \
 		for fuzzer in $$(go test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
 			go test -run '^$$' -fuzz "^$$fuzzer\$$" -fuzztime $(FUZZTIME) $$package; \
 		done; \
 	done
-	QUOTAD_SOAK=$(SOAK) go test -count=1 -timeout 4h ./...
+	@mkdir -p bin
+	@QUOTAD_SOAK=$(SOAK) $(FAULT_TABLE) go test -count=1 -timeout 4h ./...; status=$$?; cat $(FAULTS_FILE); exit $$status
+
+.PHONY: faults
+faults: ## Every fault under load, once each, and the table of what came of it
+	@mkdir -p bin
+	@$(FAULT_TABLE) go test -count=1 -timeout 1h -run '^TestFaults$$' ./cmd/quotad; status=$$?; cat $(FAULTS_FILE); exit $$status
 
 .PHONY: pgbouncer
 pgbouncer: ## Tests through a real PgBouncer, which must be installed

@@ -30,6 +30,9 @@ const (
 	unnamed          = "&default_query_exec_mode=cache_describe"
 )
 
+// pooledTime is how long a test of crashes goes on; one crash it has in any case.
+const pooledTime = 2 * time.Second
+
 // poolConns is far less than two instances have clients.
 const poolConns = 5
 
@@ -181,14 +184,14 @@ func pooled(t *testing.T) (db *pgtest.DB, b *bouncer) {
 // and commits are lost between them and it. None of that changes what was admitted.
 func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
 	t.Parallel()
-	rounds(t, crashTime, func(t *testing.T, seed uint64, length time.Duration) {
+	rounds(t, pooledTime, func(t *testing.T, seed uint64, length time.Duration) {
 		db, b := pooled(t)
 		token := configure(t, db, mixedConfig(0))
 		proxy := pgtest.NewProxy(t, b.url(t, db.URL))
 		through := *db
 		through.URL = proxy.URL
 		instances, urls := startServes(t, &through, 2, "--pooler")
-		load := startCrashLoad(t, db, token, seed, urls)
+		load := startCrashLoad(t, db, token, seed, urls, 0)
 		kills := 0
 		for until := time.Now().Add(length); kills < 2 || time.Now().Before(until); kills++ {
 			load.awaitAllowed(t, 2*crashCalls)
@@ -198,12 +201,12 @@ func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
 			}
 			b.start(t, db)
 		}
-		proxy.LoseCommits(7)
+		proxy.Break(pgtest.Break{On: "commit", Every: 7})
 		eventually(t, "commits are lost both ways", func() bool {
-			replies, sends := proxy.Lost()
+			replies, sends, _ := proxy.Struck()
 			return replies >= 5 && sends >= 5
 		})
-		proxy.LoseCommits(0)
+		proxy.Heal()
 		load.awaitAllowed(t, crashCalls)
 		load.end(t)
 		for _, i := range instances {
@@ -213,7 +216,7 @@ func TestPgBouncerInTransactionModeLosesNothing(t *testing.T) {
 		if code, out := output(t, "verify", "--database-url", b.url(t, db.URL)); code != 0 {
 			t.Errorf("verify through the pooler ends with %d: %s", code, out)
 		}
-		replies, sends := proxy.Lost()
+		replies, sends, _ := proxy.Struck()
 		t.Logf("the pooler was killed %d times; %d replies to a commit and %d commits were lost", kills, replies, sends)
 	})
 }

@@ -1,9 +1,12 @@
 package pgtest
 
 import (
+	"context"
+	"slices"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quotad/quotad/internal/devpg"
 )
@@ -29,9 +32,9 @@ func commitThrough(t *testing.T, url string, n int) error {
 	return err
 }
 
-// A commit whose reply is lost is done, one that is lost on its way is not, and the
-// client cannot tell them apart.
-func TestAProxyLosesCommitsByTurns(t *testing.T) {
+// A commit whose reply is lost is done, one that is lost on its way or in the middle is
+// not, and the client cannot tell them apart.
+func TestAProxyBreaksCommitsByTurns(t *testing.T) {
 	t.Parallel()
 	db := New(t)
 	db.Exec(t, "create table public.row (n integer not null)")
@@ -39,26 +42,73 @@ func TestAProxyLosesCommitsByTurns(t *testing.T) {
 	if err := commitThrough(t, p.URL, 1); err != nil {
 		t.Fatalf("a commit that is not to be lost: %v", err)
 	}
-	p.LoseCommits(2)
+	p.Break(Break{On: "commit", Every: 2})
 	for n, lost := range []bool{false, true, false, true, false, true} {
 		if err := commitThrough(t, p.URL, 10+n); (err != nil) != lost {
 			t.Errorf("commit %d ends in %v, want it lost: %t", n, err, lost)
 		}
 	}
-	p.LoseCommits(0)
+	p.Heal()
 	if err := commitThrough(t, p.URL, 2); err != nil {
-		t.Errorf("a commit after LoseCommits(0): %v", err)
+		t.Errorf("a commit after Heal: %v", err)
 	}
-	if replies, sends := p.Lost(); replies != 2 || sends != 1 {
-		t.Errorf("lost %d replies and %d commits, want 2 and 1", replies, sends)
+	if replies, sends, halves := p.Struck(); replies != 1 || sends != 1 || halves != 1 {
+		t.Errorf("broke %d replies, %d commits and %d halves, want one of each", replies, sends, halves)
 	}
 	rows, err := db.Owner(t).Query(t.Context(), "select n from public.row order by n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil || len(got) != 7 || got[5] != 14 || got[6] != 15 {
-		t.Errorf("rows = %v, %v; want all but 13, whose commit never arrived", got, err)
+	if err != nil || !slices.Equal(got, []int{1, 2, 10, 11, 12, 14}) {
+		t.Errorf("rows = %v, %v; want all but 13 and 15, whose commits never arrived", got, err)
+	}
+}
+
+// A connection that hangs tells neither side anything until it is healed: the client's
+// patience ends, and its session stays open on the server.
+func TestAProxyThatHangsTellsNobody(t *testing.T) {
+	t.Parallel()
+	db := New(t)
+	db.Exec(t, "create table public.row (n integer not null)")
+	p := NewProxy(t, db.OwnerURL)
+	p.Break(Break{On: "insert", Every: 1, Hang: true})
+	conn, err := pgx.Connect(t.Context(), p.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), "begin"); err != nil {
+		t.Fatal(err)
+	}
+	pid := conn.PgConn().PID()
+	impatient, cancel := context.WithCancel(t.Context())
+	var asking errgroup.Group
+	asking.Go(func() error {
+		_, err := conn.Exec(impatient, "insert into public.row values (1)")
+		return err
+	})
+	for replies := 0; replies == 0 && t.Context().Err() == nil; {
+		replies, _, _ = p.Struck()
+	}
+	cancel()
+	if err := asking.Wait(); err == nil {
+		t.Error("an answer came through")
+	}
+	open := func() (n int) {
+		err := db.Owner(t).QueryRow(t.Context(), "select count(*) from pg_stat_activity where pid = $1", pid).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if open() != 1 {
+		t.Error("the server learned that its client is gone")
+	}
+	p.Heal()
+	for open() != 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("the session is still open")
+		}
 	}
 }
 

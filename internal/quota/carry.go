@@ -121,6 +121,9 @@ func (b *book) carry(tl *catalog.Timeline) error {
 		pieces := tl.Pieces(catalog.InForce{AtMicros: due[0].expiresMicros}, to)
 		if len(pieces) > 0 {
 			b.beganMicros = pieces[len(pieces)-1].FromMicros
+			if pieces[len(pieces)-1].Plan.VersionID != to.VersionID {
+				b.beganMicros = to.AtMicros // it was made after now was read
+			}
 		}
 	}
 	for key, v := range b.levels {

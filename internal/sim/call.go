@@ -12,50 +12,6 @@ import (
 	"github.com/google/uuid"
 )
 
-// TagDim is the dimension that carries a request's tag into the ledger, so that every
-// entry can be traced to whoever asked for it.
-const TagDim = "sim-tag"
-
-// A Request is one POST /v1/consume to send.
-type Request struct {
-	URL     string // the instance, http://127.0.0.1:port
-	Tenant  string
-	Subject string // "" for none
-	Charges []Charge
-	Costs   map[string]int64 // what an allowed answer must charge, by meter; nil: not known
-	Tag     string           // of this request and its retries, of no other
-	Key     string           // idempotency key, "" for none
-	DryRun  bool
-}
-
-// A Charge is one meter with a cost, or with amounts per pool.
-type Charge struct {
-	Meter string
-	Cost  int64 // ignored with Pools
-	Pools map[string]int64
-}
-
-// MarshalJSON writes either the cost or the pools.
-func (c Charge) MarshalJSON() ([]byte, error) {
-	fields := map[string]any{"meter": c.Meter, "cost": c.Cost}
-	if c.Pools != nil {
-		delete(fields, "cost")
-		fields["pools"] = c.Pools
-	}
-	return json.Marshal(fields)
-}
-
-// body is the JSON of the request.
-func (r *Request) body() ([]byte, error) {
-	return json.Marshal(struct {
-		Tenant  string            `json:"tenant"`
-		Subject string            `json:"subject,omitempty"`
-		Charges []Charge          `json:"charges"`
-		Dims    map[string]string `json:"dims"`
-		DryRun  bool              `json:"dry_run,omitempty"`
-	}{r.Tenant, r.Subject, r.Charges, map[string]string{TagDim: r.Tag}, r.DryRun})
-}
-
 // An Outcome is what a caller knows after a call.
 type Outcome int
 
@@ -63,7 +19,7 @@ type Outcome int
 const (
 	OutcomeAllowed Outcome = iota + 1 // 200: it is in the ledger, unless it was a dry run
 	OutcomeDenied                     // 429: nothing happened
-	OutcomeRefused                    // another 4xx, or a 503 that is sure: nothing happened
+	OutcomeRefused                    // another 4xx, a 503 that is sure, or nobody listened: nothing happened
 	OutcomeUnknown                    // no answer, or one that says nobody knows
 )
 
@@ -96,6 +52,8 @@ type Call struct {
 	Receipt   Receipt // zero if there is none
 	DelayMS   int64
 	RetryMS   int64
+	Remaining int64     // over the limits that enforce
+	HoldID    uuid.UUID // of a hold, and of what answers one
 }
 
 // A Violation is one limit that a denial names.
@@ -127,6 +85,7 @@ func (c *Call) String() string {
 // answerBody is what is read of an answer.
 type answerBody struct {
 	Allowed   bool      `json:"allowed"`
+	Kind      Kind      `json:"kind"`
 	Reason    string    `json:"reason"`
 	Tenant    string    `json:"tenant"`
 	RequestID uuid.UUID `json:"request_id"`
@@ -142,10 +101,18 @@ type answerBody struct {
 		Limit    int64  `json:"limit"`
 		Violated bool   `json:"violated"`
 	} `json:"limits"`
-	DelayMS *int64   `json:"delay_ms"`
-	RetryMS *int64   `json:"retry_after_ms"`
-	Receipt *Receipt `json:"receipt"`
-	Outcome string   `json:"outcome"` // of a problem
+	DelayMS   *int64   `json:"delay_ms"`
+	RetryMS   *int64   `json:"retry_after_ms"`
+	Receipt   *Receipt `json:"receipt"`
+	Remaining int64    `json:"remaining"`
+	Hold      struct {
+		ID uuid.UUID `json:"id"`
+	} `json:"hold"`
+	Reversal struct {
+		Meter string `json:"meter"`
+		Units int64  `json:"units"`
+	} `json:"reversal"`
+	Outcome string `json:"outcome"` // of a problem
 }
 
 // answered notes an answer.
@@ -176,7 +143,7 @@ func (c *Call) answered(status int, header http.Header, body []byte) {
 }
 
 // beside are the reasons of a denial that no limit has to do with.
-var beside = map[string]bool{"tenant_suspended": true, "meter_not_in_plan": true}
+var beside = map[string]bool{"tenant_suspended": true, "meter_not_in_plan": true, "too_many_holds": true}
 
 // decided notes a decision and what is wrong with it by itself.
 func (c *Call) decided(a *answerBody) {
@@ -185,6 +152,10 @@ func (c *Call) decided(a *answerBody) {
 	for _, charge := range a.Charges {
 		c.Charged[charge.Meter] += charge.Cost
 	}
+	if a.Reversal.Units != 0 {
+		c.Charged[a.Reversal.Meter] -= a.Reversal.Units
+	}
+	c.Remaining, c.HoldID = a.Remaining, a.Hold.ID
 	for _, l := range a.Limits {
 		if l.Violated {
 			c.Violated = append(c.Violated, Violation{l.Name, l.Meter, l.Limit})
@@ -203,6 +174,10 @@ func (c *Call) decided(a *answerBody) {
 	switch {
 	case a.Allowed != allowed:
 		c.Fault = fmt.Sprintf("status %d with allowed: %t", c.Status, a.Allowed)
+	case a.Kind != "" && a.Kind != c.kind():
+		c.Fault = fmt.Sprintf("the answer is to a %s", a.Kind)
+	case !allowed && !c.kind().decided():
+		c.Fault = "a denial of what cannot be denied"
 	case a.Tenant != c.Tenant:
 		c.Fault = fmt.Sprintf("the answer is about tenant %q", a.Tenant)
 	case a.RequestID == uuid.Nil:

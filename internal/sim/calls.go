@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math/big"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,6 +19,7 @@ func (l *Ledger) CheckCalls(calls []Call) []string {
 		ledger: l, findings: newFindings(),
 		walks: make(map[string]*walk), byTag: make(map[tagKey]*asked), byKey: make(map[tagKey]*decided),
 	}
+	l.over = 0
 	for _, t := range l.tenants {
 		c.walks[t.name] = l.walk(t, c.findings)
 		t.checkAnswers(c.findings)
@@ -137,35 +139,39 @@ func (c *callCheck) acknowledged(w *walk, call *Call) {
 // noSubject is the number of a subject that the ledger does not know.
 const noSubject = -1
 
-// denied checks that a denied cost did not fit, with all that the ledger has up to the
-// instant of the denial. Entries of the same instant may stand behind it, so this finds
-// less than it might, and never too much.
+// denied checks that a denied cost did not fit, at any of the moments at which it may have
+// been decided: before, between or after the entries of its instant.
 func (c *callCheck) denied(w *walk, call *Call) {
 	subject, seen := w.subjectIDs[call.Subject]
 	if !seen {
 		subject = noSubject // it has used nothing
 	}
-	for _, violation := range call.Violated {
-		cost := big.NewInt(call.Charged[violation.Meter])
-		if !c.fitted(w, violation, subject, call.At, cost) {
-			return // one limit is enough
+	if len(call.Violated) == 0 {
+		return
+	}
+	first := sort.Search(len(w.entries), func(i int) bool { return w.entries[i].at >= call.At })
+	last := sort.Search(len(w.entries), func(i int) bool { return w.entries[i].at > call.At })
+	for n := last; n >= first; n-- { // mostly the last one says it
+		for _, violation := range call.Violated {
+			if !c.fitted(w, violation, subject, moment{call.At, n}, call) {
+				return // one limit is enough
+			}
 		}
 	}
-	if len(call.Violated) > 0 {
-		c.add(call, "was denied by %+v, and all of it fitted", call.Violated)
-	}
+	c.add(call, "was denied by %+v, and all of it fitted", call.Violated)
 }
 
-// fitted reports whether a cost fitted a limit at an instant under every version of the
-// plan that has the limit with the number that the denial says.
-func (c *callCheck) fitted(w *walk, violation Violation, subject, at int64, cost *big.Int) bool {
+// fitted reports whether a call fitted a limit at a moment under every version of the plan
+// that has the limit with the number that the denial says.
+func (c *callCheck) fitted(w *walk, violation Violation, subject int64, m moment, call *Call) bool {
 	for _, v := range c.ledger.versions {
 		limits, _ := v.on(violation.Meter)
 		for _, l := range limits {
-			if l.Name != violation.Name || l.size.Cmp(big.NewInt(violation.Limit)) != 0 {
+			if l.Name != violation.Name || l.size.Cmp(big.NewInt(violation.Limit)) != 0 || !l.asked(call.kind()) {
 				continue
 			}
-			if l.blocks() || !c.usageAt(w, v, l, l.subjectOf(subject), at).fits(cost) {
+			aside := w.heldOf(l, subject, m)
+			if !l.admits(c.usageAt(w, v, l, l.subjectOf(subject), m), aside, call.Charged[violation.Meter]) {
 				return false
 			}
 		}
@@ -173,17 +179,17 @@ func (c *callCheck) fitted(w *walk, violation Violation, subject, at int64, cost
 	return true
 }
 
-// usageAt is what a limit had used after all entries up to an instant.
-func (c *callCheck) usageAt(w *walk, v *version, l *limit, subject, at int64) usage {
+// usageAt is what a limit had used at a moment.
+func (c *callCheck) usageAt(w *walk, v *version, l *limit, subject int64, m moment) usage {
 	if !l.keepsLevel() {
-		return w.windowUsage(l, w.seriesOf(l.Meter, subject), at)
+		return w.windowUsage(l, w.seriesOf(l.Meter, subject), m)
 	}
 	kept := w.levels[levelKey{l.Meter, l.Name, subject}]
 	if kept == nil {
-		return levelUsage(l, nil, at)
+		return levelUsage(l, nil, m.at)
 	}
-	p := w.carried(kept.upTo(at), v, l, at)
-	exact := levelUsage(l, p, at)
+	p := w.carried(kept.upTo(m), v, l, m.at)
+	exact := levelUsage(l, p, m.at)
 	return usage{exact.used, func(cost *big.Int) bool {
 		switch {
 		case p == nil && kept.renewed:
@@ -197,13 +203,14 @@ func (c *callCheck) usageAt(w *walk, v *version, l *limit, subject, at int64) us
 
 // decide checks that everyone who used a key was told the same.
 func (c *callCheck) decide(call *Call) {
-	if call.Key == "" || call.DryRun {
+	once := call.once()
+	if once == "" {
 		if call.Replayed {
 			c.add(call, "got a replayed answer without a key")
 		}
 		return
 	}
-	key := tagKey{call.Tenant, call.Key}
+	key := tagKey{call.Tenant, once}
 	d := c.byKey[key]
 	if d == nil {
 		d = &decided{}
@@ -215,7 +222,7 @@ func (c *callCheck) decide(call *Call) {
 	if call.Outcome != OutcomeAllowed {
 		return
 	}
-	if w := c.walks[call.Tenant]; w != nil && w.kept[call.Key] != call.BodyHash {
+	if w := c.walks[call.Tenant]; w != nil && call.Key != "" && w.kept[call.Key] != call.BodyHash {
 		c.add(call, "was allowed, and another answer is kept for its key, or none")
 	}
 	switch {
@@ -243,6 +250,9 @@ func (c *callCheck) unasked() {
 		once := make(map[string]uuid.UUID)
 		for i := range t.entries {
 			e := &t.entries[i]
+			if e.kind == kindExpire {
+				continue // it follows from its hold
+			}
 			a := c.byTag[tagKey{t.name, e.tag}]
 			switch {
 			case e.tag == "" || a == nil:
@@ -271,7 +281,7 @@ func (l *Ledger) Lost(calls []Call) int {
 	lost := make(map[tagKey]bool)
 	for _, t := range l.tenants {
 		for i := range t.entries {
-			if key := (tagKey{t.name, t.entries[i].tag}); !allowed[key] {
+			if key := (tagKey{t.name, t.entries[i].tag}); !allowed[key] && t.entries[i].kind != kindExpire {
 				lost[key] = true
 			}
 		}

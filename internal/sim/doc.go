@@ -1,7 +1,12 @@
 // Package sim tests quotad from the outside. A [Load] drives running instances over
 // HTTP and keeps every answer. A [Ledger] is all that the database holds, read with SQL
-// of this package; its checks recompute what every limit had used and say where
-// entries, counters, levels and answers disagree.
+// of this package; its checks recompute what every limit had used and held and say where
+// entries, counters, levels, holds and answers disagree. Two checks look at answers alone:
+// [Ledger.CheckOutside] for windows that they show to be over a limit, and [Counter.Linear]
+// for an order of the calls that explains them. A [Tally] sums up what came of a run.
+//
+// The faults that these are checked under are the table of the end-to-end tests in
+// cmd/quotad; docs/reliability.md tells of both.
 //
 // Independence: it imports nothing else of quotad. Whatever it recomputes it does anew
 // from the documented rules, in integers and fractions of any size and from the first

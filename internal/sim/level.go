@@ -16,6 +16,7 @@ type level struct {
 
 // A point is the value of a level after one entry, and what that was taken under.
 type point struct {
+	index   int // of the entry
 	at      int64
 	value   *big.Rat
 	version *version
@@ -30,9 +31,9 @@ func (v *level) newest() *point {
 	return &v.points[len(v.points)-1]
 }
 
-// upTo is the last point at or before an instant, nil if there is none.
-func (v *level) upTo(at int64) *point {
-	n := sort.Search(len(v.points), func(i int) bool { return v.points[i].at > at })
+// upTo is the last point at a moment, nil if there is none.
+func (v *level) upTo(m moment) *point {
+	n := sort.Search(len(v.points), func(i int) bool { return v.points[i].index >= m.entries })
 	if n == 0 {
 		return nil
 	}
@@ -105,21 +106,30 @@ func departure(p *point, now int64) *big.Rat {
 	return latest(micros(now), p.value)
 }
 
-// takeLevel is the value after a cost was taken at an instant.
+// takeLevel is the value after a cost was taken at an instant. One below 0 is given back,
+// up to a full level.
 func takeLevel(l *limit, p *point, now int64, cost *big.Int) *big.Rat {
 	units := new(big.Rat).SetInt(cost)
 	switch l.Algorithm {
 	case "token_bucket":
-		return new(big.Rat).Sub(bucketAvailable(l, p, now), units)
+		return atMost(new(big.Rat).Sub(bucketAvailable(l, p, now), units), l.size)
 	case "gcra":
 		next := latest(micros(now), tat(l, p, now))
 		next.Add(next, units.Quo(units, l.rate))
 		ahead := next.Sub(next, micros(now))
-		return ahead.Sub(new(big.Rat).SetInt(l.size), ahead.Mul(ahead, l.rate))
+		return atMost(ahead.Sub(new(big.Rat).SetInt(l.size), ahead.Mul(ahead, l.rate)), l.size)
 	default:
 		gone := departure(p, now)
 		return gone.Add(gone, units.Quo(units, l.rate))
 	}
+}
+
+// atMost is the lower of a level and its size.
+func atMost(level *big.Rat, size *big.Int) *big.Rat {
+	if full := new(big.Rat).SetInt(size); full.Cmp(level) < 0 {
+		return full
+	}
+	return level
 }
 
 // delayMS is how long after now a departure is, in milliseconds, rounded up.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,7 +20,7 @@ import (
 
 // Bounds of a load. A slip in a test must not become an attack on the machine.
 const (
-	connsMax       = 2_000
+	connsMax       = 6_000
 	callsMax       = 2_000_000 // all of them are kept
 	timeMax        = time.Hour
 	togetherMax    = 16               // requests sent at once by one worker
@@ -165,7 +166,12 @@ func (r *loadRun) sendOne(ctx context.Context, client *http.Client, request Requ
 	if err != nil {
 		return call, fmt.Errorf("load: %w", err)
 	}
-	h, err := http.NewRequestWithContext(ctx, http.MethodPost, request.URL+"/v1/consume", bytes.NewReader(body))
+	if request.Patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, request.Patience)
+		defer cancel()
+	}
+	h, err := http.NewRequestWithContext(ctx, http.MethodPost, request.URL+request.path(), bytes.NewReader(body))
 	if err != nil {
 		return call, fmt.Errorf("load: %w", err)
 	}
@@ -183,6 +189,9 @@ func (r *loadRun) sendOne(ctx context.Context, client *http.Client, request Requ
 	call.Took = time.Since(call.Started)
 	if err != nil {
 		call.Body = err.Error()
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			call.Outcome = OutcomeRefused // it went nowhere
+		}
 		return call, nil
 	}
 	call.answered(response.StatusCode, response.Header, body)

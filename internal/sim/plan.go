@@ -78,6 +78,8 @@ func (l *limit) parse() (err error) {
 	case "leaky_bucket":
 		l.size = big.NewInt(l.Queue)
 		l.rate, err = parseRate(l.Rate)
+	case "concurrency":
+		l.size = big.NewInt(l.Limit)
 	default:
 		return fmt.Errorf("algorithm %q is not known here", l.Algorithm)
 	}
@@ -97,6 +99,21 @@ func parseRate(text string) (*big.Rat, error) {
 
 // keepsLevel reports whether the limit's usage is kept instead of counted.
 func (l *limit) keepsLevel() bool { return l.rate != nil }
+
+// asked reports whether the limit has a say in what entries of a kind take: one of
+// concurrency only in holds.
+func (l *limit) asked(kind Kind) bool {
+	return kind == KindHold || kind == KindConsume && !l.countsPlaces()
+}
+
+// countsPlaces reports whether the limit counts open holds, whatever they set aside.
+func (l *limit) countsPlaces() bool { return l.Algorithm == "concurrency" }
+
+// countsHeld reports whether what is set aside stands against the limit.
+func (l *limit) countsHeld() bool { return !l.countsPlaces() && l.Algorithm != "leaky_bucket" }
+
+// counts reports whether the limit counts what a subject does; 0 is none.
+func (l *limit) counts(subject int64) bool { return l.Scope != "subject" || subject != 0 }
 
 // blocks reports whether the limit lets nothing pass, not even a cost of 0.
 func (l *limit) blocks() bool {

@@ -6,13 +6,36 @@ import (
 	"time"
 )
 
-// A series is the units of one meter, of a tenant or of one subject, as they came.
-type series struct {
-	ats  []int64    // of each entry, in microseconds
-	sums []*big.Int // units up to and including each entry
+// A moment is an instant, and how many of the tenant's entries had been made.
+type moment struct {
+	at      int64
+	entries int
 }
 
-// sum is all units so far.
+// A series is the units of one meter, of a tenant or of one subject, as they came.
+type series struct {
+	indices  []int      // of each entry that used units, among those of the tenant
+	ats      []int64    // of each, in microseconds
+	sums     []*big.Int // units up to and including each
+	returned []returned
+	held     []held
+}
+
+// returned is units that were given back: they count no more from when they were used.
+type returned struct {
+	index int
+	from  int64
+	units int64
+}
+
+// held is what is set aside after an entry.
+type held struct {
+	index int
+	units int64
+	holds int64
+}
+
+// sum is all units so far, whatever was given back.
 func (s *series) sum() *big.Int {
 	if len(s.sums) == 0 {
 		return new(big.Int)
@@ -20,23 +43,46 @@ func (s *series) sum() *big.Int {
 	return s.sums[len(s.sums)-1]
 }
 
-func (s *series) add(at, units int64) {
-	s.ats = append(s.ats, at)
+func (s *series) add(index int, at, units int64) {
+	s.indices, s.ats = append(s.indices, index), append(s.ats, at)
 	s.sums = append(s.sums, new(big.Int).Add(s.sum(), big.NewInt(units)))
 }
 
-// before is the units of all entries before an instant.
-func (s *series) before(at int64) *big.Int {
+// hold sets units aside, or frees them.
+func (s *series) hold(index int, units, holds int64) {
+	last := s.heldAt(moment{entries: index})
+	s.held = append(s.held, held{index, last.units + units, last.holds + holds})
+}
+
+// heldAt is what is set aside at a moment.
+func (s *series) heldAt(m moment) held {
+	n := sort.Search(len(s.held), func(i int) bool { return s.held[i].index >= m.entries })
+	if n == 0 {
+		return held{}
+	}
+	return s.held[n-1]
+}
+
+// before is the units of all entries before an instant, of those that a moment knows.
+func (s *series) before(at int64, m moment) *big.Int {
 	n := sort.Search(len(s.ats), func(i int) bool { return s.ats[i] >= at })
+	n = min(n, sort.SearchInts(s.indices, m.entries))
 	if n == 0 {
 		return new(big.Int)
 	}
 	return s.sums[n-1]
 }
 
-// within is the units of entries from one instant up to another, both included.
-func (s *series) within(from, to int64) *big.Int {
-	return new(big.Int).Sub(s.before(to+1), s.before(from))
+// within is the units of entries from one instant up to another, both included, less what
+// was given back of them.
+func (s *series) within(from, to int64, m moment) *big.Int {
+	units := new(big.Int).Sub(s.before(to+1, m), s.before(from, m))
+	for _, r := range s.returned {
+		if r.index < m.entries && from <= r.from && r.from <= to {
+			units.Sub(units, big.NewInt(r.units))
+		}
+	}
+	return units
 }
 
 // usage is what a limit had used at an instant, and whether a cost would have fitted.
@@ -52,26 +98,30 @@ func below(used, size *big.Int) usage {
 	}}
 }
 
-// windowUsage counts what a windowed limit had used at an instant.
-func (t *tenant) windowUsage(l *limit, s *series, now int64) usage {
+// windowUsage counts what a windowed limit had used at a moment.
+func (t *tenant) windowUsage(l *limit, s *series, m moment) usage {
+	now := m.at
 	switch {
+	case l.countsPlaces():
+		return below(big.NewInt(s.heldAt(m).holds), l.size)
 	case l.Algorithm == "sliding_log":
-		return below(s.within(now-l.window+1, now), l.size)
+		return below(s.within(now-l.window+1, now, m), l.size)
 	case l.Algorithm == "sliding_counter":
-		return slidingCounterUsage(l, s, now)
+		return slidingCounterUsage(l, s, m)
 	case l.window == 0:
-		return below(s.within(calendarStart(l.Window, now, t.zone, t.anchor), now), l.size)
+		return below(s.within(calendarStart(l.Window, now, t.zone, t.anchor), now, m), l.size)
 	default:
-		return below(s.within(cell(now, l.window), now), l.size)
+		return below(s.within(cell(now, l.window), now, m), l.size)
 	}
 }
 
 // slidingCounterUsage is prev·(W−e) + (cur+cost)·W ≤ limit·W.
-func slidingCounterUsage(l *limit, s *series, now int64) usage {
+func slidingCounterUsage(l *limit, s *series, m moment) usage {
+	now := m.at
 	start := cell(now, l.window)
 	width := big.NewInt(l.window)
-	previous := s.within(start-l.window, start-1)
-	current := s.within(start, now)
+	previous := s.within(start-l.window, start-1, m)
+	current := s.within(start, now, m)
 	covered := big.NewInt(l.window - (now - start))
 	weighed := new(big.Int).Mul(previous, covered)
 	used := new(big.Int).Add(current, ceil(new(big.Rat).SetFrac(weighed, width)))

@@ -48,9 +48,9 @@ func TestTheSlidingCountersExample(t *testing.T) {
 	t.Parallel()
 	var s series
 	start := at(t, "2026-01-15T12:01:00Z")
-	s.add(start-1, 84)
-	s.add(start, 36)
-	u := slidingCounterUsage(&limit{window: 60e6, size: big.NewInt(100)}, &s, start+15e6)
+	s.add(0, start-1, 84)
+	s.add(1, start, 36)
+	u := slidingCounterUsage(&limit{window: 60e6, size: big.NewInt(100)}, &s, moment{start + 15e6, 2})
 	if u.used.Int64() != 99 || !u.fits(big.NewInt(1)) || u.fits(big.NewInt(2)) {
 		t.Errorf("used %s; 1 fits: %t, 2 fit: %t; want 99, true, false", u.used, u.fits(big.NewInt(1)), u.fits(big.NewInt(2)))
 	}

@@ -19,10 +19,13 @@ type Querier interface {
 // A Ledger is everything that a database holds of its tenants.
 type Ledger struct {
 	meters   map[int32]string
+	charging map[string]bool // meters of which an expired hold is used
 	versions map[int64]*version
 	tenants  []*tenant
 	byID     map[int64]*tenant
 	byName   map[string]*tenant
+
+	over int // entries that passed a limit, which checks find
 }
 
 // A tenant is what the database holds of one tenant.
@@ -51,7 +54,7 @@ type tenant struct {
 // An entry is one row of the ledger.
 type entry struct {
 	seq, at, effectiveAt int64
-	kind                 string
+	kind                 Kind
 	meter                string
 	subject              int64
 	units, held          int64
@@ -61,6 +64,7 @@ type entry struct {
 	version              int64
 	overrideSet          int64
 	limitsUsed           []int64
+	limitsHeld           []int64 // nil: nothing was
 	hash                 string
 	tag                  string
 }
@@ -72,6 +76,7 @@ type counterKey struct {
 
 type counter struct {
 	units, held, calls, lastAt int64
+	returned                   int64
 }
 
 type levelKey struct {
@@ -126,7 +131,7 @@ func (l *Ledger) EntriesOf(tenant string) int {
 // Read reads the ledger from db, which should be one repeatable-read transaction.
 func Read(ctx context.Context, db Querier) (*Ledger, error) {
 	l := &Ledger{
-		meters: make(map[int32]string), versions: make(map[int64]*version),
+		meters: make(map[int32]string), charging: make(map[string]bool), versions: make(map[int64]*version),
 		byID: make(map[int64]*tenant), byName: make(map[string]*tenant),
 	}
 	for _, part := range []struct {
@@ -179,14 +184,15 @@ func (l *Ledger) add(t *tenant) *tenant {
 // Every query of this package reads a whole table in one sequential scan and takes no
 // lock.
 const metersSQL = `
-select m.meter_id, m.meter
+select m.meter_id, m.meter, m.on_expiry = 'charge'
 from quotad.meter m`
 
 func (l *Ledger) readMeters(ctx context.Context, db Querier) error {
 	var id int32
 	var name string
-	return each(ctx, db, metersSQL, []any{&id, &name}, func() error {
-		l.meters[id] = name
+	var charges bool
+	return each(ctx, db, metersSQL, []any{&id, &name, &charges}, func() error {
+		l.meters[id], l.charging[name] = name, charges
 		return nil
 	})
 }
@@ -246,8 +252,8 @@ func (l *Ledger) readSubjects(ctx context.Context, db Querier) error {
 
 const entriesSQL = `
 select e.tenant_id, e.seq, e.at, e.effective_at, e.kind, e.meter_id, e.subject_id, e.units, e.held, e.total,
-       e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, e.override_set_id, e.limits_used, e.hash,
-       coalesce(d.dims ->> $1, '')
+       e.subject_total, e.request_id, e.batch_id, e.ref_seq, e.plan_version_id, e.override_set_id, e.limits_used,
+       e.limits_held, e.hash, coalesce(d.dims ->> $1, '')
 from quotad.entry e
 left join quotad.entry_dims d on d.tenant_id = e.tenant_id and d.seq = e.seq and d.at = e.at
 order by e.tenant_id, e.seq, e.at`
@@ -260,14 +266,14 @@ func (l *Ledger) readEntries(ctx context.Context, db Querier) error {
 	var e entry
 	return each(ctx, db, entriesSQL, []any{
 		&tenantID, &e.seq, &at, &effectiveAt, &e.kind, &meterID, &e.subject, &e.units, &e.held, &e.total,
-		&e.subjectTotal, &e.requestID, &e.batchID, &e.refSeq, &e.version, &e.overrideSet, &e.limitsUsed, &hash, &e.tag,
+		&e.subjectTotal, &e.requestID, &e.batchID, &e.refSeq, &e.version, &e.overrideSet, &e.limitsUsed, &e.limitsHeld, &hash, &e.tag,
 	}, func() error {
 		row := e
 		row.at, row.effectiveAt, row.hash = at.UnixMicro(), effectiveAt.UnixMicro(), hex.EncodeToString(hash)
 		row.meter = l.meterName(meterID)
 		t := l.of(tenantID)
 		t.entries = append(t.entries, row)
-		e.limitsUsed = nil // the row owns it
+		e.limitsUsed, e.limitsHeld = nil, nil // the row owns them
 		return nil
 	}, TagDim)
 }
@@ -280,7 +286,7 @@ func (l *Ledger) meterName(id int32) string {
 }
 
 const countersSQL = `
-select t.tenant_id, t.meter_id, t.subject_id, t.units, t.held, t.calls, t.last_at
+select t.tenant_id, t.meter_id, t.subject_id, t.units, t.held, t.calls, t.last_at, t.returned
 from quotad.meter_total t`
 
 func (l *Ledger) readCounters(ctx context.Context, db Querier) error {
@@ -289,7 +295,7 @@ func (l *Ledger) readCounters(ctx context.Context, db Querier) error {
 	var key counterKey
 	var c counter
 	var lastAt time.Time
-	return each(ctx, db, countersSQL, []any{&tenantID, &meterID, &key.subject, &c.units, &c.held, &c.calls, &lastAt}, func() error {
+	return each(ctx, db, countersSQL, []any{&tenantID, &meterID, &key.subject, &c.units, &c.held, &c.calls, &lastAt, &c.returned}, func() error {
 		key.meter, c.lastAt = l.meterName(meterID), lastAt.UnixMicro()
 		l.of(tenantID).counters[key] = c
 		return nil

@@ -96,7 +96,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	_, w.token, err = w.catalog.CreateKey(t.Context(), "test", catalog.KeySpec{Scopes: []catalog.KeyScope{catalog.KeyDecide}})
+	_, w.token, err = w.catalog.CreateKey(t.Context(), "test", catalog.KeySpec{Scopes: []catalog.KeyScope{catalog.KeyAdmin}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"time"
+
+	"github.com/quotad/quotad/internal/devpg"
+)
+
+// durable is a server whose files outlive it.
+var durable = devpg.Options{Fsync: true, Settings: map[string]string{"max_connections": "100"}}
+
+// alone is a server that other tests do not notice.
+var alone = devpg.Options{Settings: map[string]string{"max_connections": "80"}}
+
+// The statements that begin the two round trips of a batch's transaction, and the end of
+// the second.
+const (
+	onRound1 = "begin"
+	onRound2 = "update quotad.account"
+	onCommit = "commit"
+)
+
+// impatience is of callers that ask elsewhere when one instance does not answer.
+const impatience = 2 * time.Second
+
+// faults is every fault there is a test of.
+var faults = []fault{
+	{name: "an instance is killed", ignorant: true, inject: killInstance},
+	{name: "an instance is stopped", flags: []string{"--drain-delay", "300ms"}, inject: stopInstance},
+	{name: "an instance hangs for 10 s", patience: impatience, ignorant: true, inject: hangInstance},
+	{name: "PostgreSQL is killed", server: &durable, ignorant: true, inject: killPostgreSQL},
+	{name: "PostgreSQL hangs", server: &durable, ignorant: true, inject: hangPostgreSQL},
+	{name: "a backend is killed", server: &alone, ignorant: true, inject: killBackend},
+	{name: "a working backend is terminated", silent: true, inject: ending("select pg_terminate_backend($1)")},
+	{name: "a working backend is cancelled", silent: true, inject: ending("select pg_cancel_backend($1)")},
+	{name: "a waiting backend is terminated", silent: true, inject: endWaitingBackend},
+	{name: "an outsider locks an account", silent: true, inject: lockAccount},
+	{name: "an outsider takes all connections", server: &alone, inject: takeConnections},
+	{name: "six connections for 500 callers", server: &alone, inject: starve},
+	{name: "the wire is cut at round 1", proxied: true, silent: true, inject: breaking(onRound1, false)},
+	{name: "the wire is cut at round 2", proxied: true, silent: true, inject: breaking(onRound2, false)},
+	{name: "the wire is cut at the commit", proxied: true, silent: true, inject: breaking(onCommit, false)},
+	{name: "the wire goes silent at round 1", proxied: true, ignorant: true, inject: breaking(onRound1, true)},
+	{name: "the wire goes silent at round 2", proxied: true, ignorant: true, inject: breaking(onRound2, true)},
+	{name: "the wire goes silent at the commit", proxied: true, ignorant: true, inject: breaking(onCommit, true)},
+	{name: "clients vanish", ignorant: true, inject: vanish},
+	{name: "5,000 calls with one key", inject: oneKey},
+	{name: "5,000 calls with one key, two bodies", inject: twoBodies},
+	{name: "limits in opposite orders", inject: oppositeOrders},
+}
