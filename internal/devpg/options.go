@@ -23,6 +23,9 @@ type Options struct {
 	// Settings are further parameters, as in postgresql.conf; they win over the
 	// package's own.
 	Settings map[string]string
+	// Env are further environment variables of the server's processes, NAME=value; it
+	// inherits none.
+	Env []string
 	// Log gets the start and the stop; nil is silent.
 	Log *slog.Logger
 }

@@ -163,7 +163,7 @@ func (s *Server) launch(ctx context.Context, o Options) error {
 	}
 	command := exec.Command(s.home.found.postgres, s.home.arguments(o)...)
 	command.Dir = s.home.data
-	command.Env = environment()
+	command.Env = append(environment(), o.Env...)
 	command.Stdout, command.Stderr = logFile, logFile
 	command.ExtraFiles = []*os.File{s.home.lock} // the server holds the lock as long as it lives
 	command.SysProcAttr = childAttributes(s.home.account)

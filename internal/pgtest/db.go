@@ -93,6 +93,20 @@ func (db *DB) Exec(t testing.TB, sql string, args ...any) {
 	}
 }
 
+// At is the same database on another server, such as a standby of its own.
+func (db *DB) At(t testing.TB, server *devpg.Server) *DB {
+	t.Helper()
+	c := cluster{}
+	var err error
+	if c.base, err = url.Parse(server.URL(db.Name)); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	other := c.addresses(db.Name)
+	other.owner = openPool(t, other.OwnerURL, ownerConns)
+	t.Cleanup(other.owner.Close)
+	return other
+}
+
 // SetClock makes every decision in this database happen at the given instant, until
 // the clock is set again, advanced, or made real. Decisions see it in their next
 // statement.
@@ -130,14 +144,37 @@ func (c *cluster) newDB(t testing.TB, template string) *DB {
 		t.Fatalf("pgtest: create database %s: %v", name, err)
 	}
 	t.Cleanup(func() { c.drop(t, name) })
-	db := &DB{
+	db := c.addresses(name)
+	db.owner = openPool(t, db.OwnerURL, ownerConns)
+	t.Cleanup(db.owner.Close)
+	return db
+}
+
+// addresses are where a database of the server is.
+func (c *cluster) addresses(name string) *DB {
+	return &DB{
 		Name:     name,
 		URL:      c.databaseURL(name, url.UserPassword(serviceLogin, serviceLogin)),
 		OwnerURL: c.databaseURL(name, c.base.User),
 	}
-	db.owner = openPool(t, db.OwnerURL, ownerConns)
-	t.Cleanup(db.owner.Close)
-	return db
+}
+
+// execOn runs statements on a connection of its own, as a superuser must for some that
+// concern the whole server.
+func execOn(t testing.TB, databaseURL string, statements ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), setUpMax)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	defer conn.Close(ctx)
+	for _, sql := range statements {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			t.Fatalf("pgtest: %s: %v", sql, err)
+		}
+	}
 }
 
 // drop removes a test's database, connections that the test forgot included, or keeps

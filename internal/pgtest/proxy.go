@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -23,19 +22,20 @@ type Proxy struct {
 	// URL is the database's, by way of the proxy.
 	URL string
 
-	network, address string // of the server
-	listener         net.Listener
-	running          errgroup.Group
+	listener net.Listener
+	running  errgroup.Group
 
 	slow atomic.Int64 // how long each answer takes longer, in ns
 
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
-	closed bool
-	broken Break
-	healed chan struct{} // closed when the break has ended
-	seen   int           // times that its statement was sent
-	struck [breaksEnd]int
+	mu      sync.Mutex
+	server  route
+	conns   map[net.Conn]struct{}
+	closed  bool
+	cancels int // requests to cancel a statement that came by
+	broken  Break
+	healed  chan struct{} // closed when the break has ended
+	seen    int           // times that its statement was sent
+	struck  [breaksEnd]int
 }
 
 // A Break says where a [Proxy] breaks connections, and how: by turns in place of
@@ -52,13 +52,10 @@ type Break struct {
 // NewProxy starts a proxy to the server of databaseURL. It ends with the test.
 func NewProxy(t testing.TB, databaseURL string) *Proxy {
 	t.Helper()
-	config, err := pgconn.ParseConfig(databaseURL)
-	if err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
+	var err error
 	var listen net.ListenConfig
 	p := &Proxy{conns: make(map[net.Conn]struct{})}
-	p.network, p.address = pgconn.NetworkAddress(config.Host, config.Port)
+	p.Redirect(t, databaseURL)
 	if p.listener, err = listen.Listen(t.Context(), "tcp", "127.0.0.1:0"); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
@@ -161,8 +158,7 @@ func (p *Proxy) accept(ctx context.Context) error {
 // carry carries one connection until either side or a loss ends it.
 func (p *Proxy) carry(ctx context.Context, client net.Conn) {
 	defer client.Close()
-	var dialer net.Dialer
-	server, err := dialer.DialContext(ctx, p.network, p.address)
+	server, err := p.dial(ctx)
 	if err != nil {
 		return
 	}
@@ -209,7 +205,9 @@ func (p *Proxy) forward(c *carried) {
 	var hanging <-chan struct{} // once all that is asked for has passed
 	for {
 		n, err := c.client.Read(buffer)
-		how, healed := p.breakAt(asked.feed(buffer[:n]))
+		statements := asked.feed(buffer[:n])
+		p.countCancel(&asked)
+		how, healed := p.breakAt(statements)
 		switch how {
 		case breakSend:
 			c.hang(healed)
@@ -295,9 +293,7 @@ func (p *Proxy) close() {
 	p.listener.Close()
 	p.mu.Lock()
 	p.closed = true
-	for side := range p.conns {
-		side.Close()
-	}
 	p.mu.Unlock()
+	p.CutAll()
 	_ = p.running.Wait()
 }
