@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/quotad/quotad/internal/pg"
 )
 
 const (
@@ -60,6 +62,7 @@ func (f databaseFlags) open(ctx context.Context) (*pgxpool.Pool, error) {
 		return nil, fmt.Errorf("--database-url: %w", err)
 	}
 	config.ConnConfig = conn.Copy()
+	pg.HearWarnings(config.ConnConfig)
 	if !strings.Contains(f.URL, "pool_max_conns") {
 		config.MaxConns = commandConnsMax
 	}

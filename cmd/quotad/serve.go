@@ -11,6 +11,7 @@ import (
 
 	"github.com/quotad/quotad/internal/api"
 	"github.com/quotad/quotad/internal/identity"
+	"github.com/quotad/quotad/internal/pg"
 )
 
 // serveCmd runs one instance. Any number may run on one database.
@@ -160,6 +161,7 @@ func newPool(ctx context.Context, config *pgx.ConnConfig, connsMax int32) (*pgxp
 		return nil, fmt.Errorf("serve: %w", err)
 	}
 	poolConfig.ConnConfig = config.Copy()
+	pg.HearWarnings(poolConfig.ConnConfig)
 	poolConfig.MaxConns = connsMax
 	pool, err := pgxpool.NewWithConfig(ctx, poolConfig)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,6 +136,12 @@ func problemOf(err error) *problem {
 	if p := preconditionProblem(err); p != nil {
 		return p
 	}
+	if errors.Is(err, catalog.ErrUnconfirmed) {
+		return &problem{
+			code: codeUnavailable, retryAfter: retryAfterDefault, cause: err,
+			detail: "The change was made and no standby of the database has confirmed it, so a failover may take it back. Send it again.",
+		}
+	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, catalog.ErrAway) || databaseAway(err) {
 		return &problem{code: codeUnavailable, retryAfter: retryAfterDefault, cause: err}
 	}
@@ -142,8 +149,9 @@ func problemOf(err error) *problem {
 }
 
 // databaseAway reports whether err says that the database cannot be reached or cannot
-// serve now, and trying again may help: connection trouble, too many clients, a
-// shutdown, or a lock that someone held for long.
+// serve now, and trying again may help: connection trouble, too many clients, a full or
+// broken disk, a shutdown, a lock that someone held for long, or a server that takes no
+// writes, as after a failover that is not over.
 func databaseAway(err error) bool {
 	var refusal interface{ SQLState() string }
 	if !errors.As(err, &refusal) {
@@ -152,10 +160,14 @@ func databaseAway(err error) bool {
 		return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 			errors.As(err, &driver)
 	}
-	const lockNotAvailable = "55P03"
+	const (
+		lockNotAvailable = "55P03"
+		readOnly         = "25006"
+		recoveryConflict = "40001" // a standby had to go on; nothing here asks to be serializable
+	)
 	state := refusal.SQLState()
-	return state == lockNotAvailable ||
-		strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53") || strings.HasPrefix(state, "57")
+	return slices.Contains([]string{lockNotAvailable, readOnly, recoveryConflict}, state) ||
+		slices.ContainsFunc([]string{"08", "53", "57", "58"}, func(class string) bool { return strings.HasPrefix(state, class) })
 }
 
 func problemOfDecision(q *quota.Error) *problem {

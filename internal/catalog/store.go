@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/quotad/quotad/internal/pg"
 )
 
 // ErrNotFound says that there is no object of that name, or that it was removed.
@@ -64,9 +66,22 @@ const changeTimeoutSQL = `set local lock_timeout = '10s'`
 // be another now.
 func (s *Store) Changes() int64 { return s.changes.Load() }
 
+// ErrUnconfirmed says that a change was made, and that no standby is known to have it: a
+// failover may take it back. The same change, sent again, ends in a commit that waits.
+var ErrUnconfirmed = errors.New("no standby has confirmed the change")
+
+// commit commits a change, unless its wait for a standby is cut short.
+func commit(ctx context.Context, tx pgx.Tx) error {
+	err := pg.CommitTx(ctx, tx)
+	if errors.Is(err, pg.ErrCommitUnknown) {
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	}
+	return err
+}
+
 // inChange runs one change of the configuration as one transaction, after all
 // earlier ones. work gets the version that the change makes, and says whether to
-// keep it; if not, nothing has happened.
+// keep it; if not, it has written nothing, or this is a dry run and nothing has happened.
 func (s *Store) inChange(ctx context.Context, work func(tx pgx.Tx, version int64) (keep bool, err error)) error {
 	err := s.inTurn(ctx, func(tx pgx.Tx, version int64) (keep bool, err error) {
 		version++
@@ -78,7 +93,7 @@ func (s *Store) inChange(ctx context.Context, work func(tx pgx.Tx, version int64
 		}
 		return true, nil
 	})
-	if err == nil {
+	if err == nil || errors.Is(err, ErrUnconfirmed) {
 		s.changes.Add(1)
 	}
 	return err
@@ -100,10 +115,11 @@ func (s *Store) inTurn(ctx context.Context, work func(tx pgx.Tx, version int64) 
 		return fmt.Errorf("lock the configuration's version: %w", err)
 	}
 	keep, err := work(tx, version)
-	if err != nil || !keep {
+	if err != nil || !keep && s.look != nil {
 		return err
 	}
-	if err := tx.Commit(ctx); err != nil {
+	// Without a change, too: what is there already may be what nobody confirmed.
+	if err := commit(ctx, tx); err != nil {
 		return fmt.Errorf("commit the change of the configuration: %w", err)
 	}
 	return nil

@@ -43,7 +43,7 @@ func (s *Store) CreateKey(ctx context.Context, actor string, spec KeySpec) (key 
 		return Key{}, "", err
 	}
 	key.ID = token.ID
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
 		return insertKey(ctx, tx, &key, token.Hash())
 	})
 	if len(Faults(err)) > 0 {
@@ -89,18 +89,22 @@ select key_id, env, secret_hash, scopes, coalesce(tenant, ''), name,
 from quotad.api_key
 where key_id = $1`
 
+// Locks a key that was revoked before, so that saying so again ends in a commit that
+// waits for the standby, as the first one may not have.
+const lockKeySQL = ` for update`
+
 // RevokeKey ends a key for good, within [RevocationMax] on every instance. Revoking
 // it again changes nothing and returns it as it is. It returns [ErrNotFound] if there
 // is no such key.
 func (s *Store) RevokeKey(ctx context.Context, actor, id string) (Key, error) {
 	var revoked storedKey
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		changed, err := collect(ctx, tx, scanKey, revokeKeySQL, id, actor)
 		if err != nil {
 			return err
 		}
 		if len(changed) == 0 {
-			revoked, err = one(ctx, tx, scanKey, keySQL, id)
+			revoked, err = one(ctx, tx, scanKey, keySQL+lockKeySQL, id)
 			return err
 		}
 		revoked = changed[0]
@@ -112,6 +116,19 @@ func (s *Store) RevokeKey(ctx context.Context, actor, id string) (Key, error) {
 		return Key{}, fmt.Errorf("revoke key %q: %w", id, err)
 	}
 	return revoked.Key, nil
+}
+
+// inTx runs work as one transaction.
+func (s *Store) inTx(ctx context.Context, work func(tx pgx.Tx) error) error {
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(ctx) // does nothing after a commit
+	if err := work(tx); err != nil {
+		return err
+	}
+	return commit(ctx, tx)
 }
 
 // A storedKey is a key and what is kept of its secret.

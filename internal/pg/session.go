@@ -31,7 +31,6 @@ type Session struct {
 
 	conn   *pgx.Conn
 	pooled bool // through a pooler in transaction mode
-	warned bool // a warning 01000 arrived since the last commit was sent
 	closed bool
 }
 
@@ -60,11 +59,7 @@ func connect(ctx context.Context, config *pgx.ConnConfig, s *Session) (*Session,
 		}
 		return dial(ctx, network, addr)
 	}
-	config.OnNotice = func(_ *pgconn.PgConn, notice *pgconn.Notice) {
-		if notice.Code == "01000" {
-			s.warned = true
-		}
-	}
+	HearWarnings(config)
 	if config.DefaultQueryExecMode != pgx.QueryExecModeCacheDescribe {
 		config.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	}
@@ -115,17 +110,19 @@ func (s *Session) Send(ctx context.Context, b *pgx.Batch, timeout time.Duration)
 // configured. An error that wraps [ErrCommitUnknown] means that nobody knows; any
 // other one that nothing was committed.
 func (s *Session) Commit(ctx context.Context, b *pgx.Batch, timeout time.Duration) error {
-	s.warned = false
+	data := s.conn.PgConn().CustomData()
+	delete(data, warnedData)
 	var tag pgconn.CommandTag
 	b.Queue("commit").Exec(func(ct pgconn.CommandTag) error {
 		tag = ct
 		return nil
 	})
 	err := s.Send(ctx, b, timeout)
+	warned := data[warnedData] != nil
 	switch {
-	case err == nil && tag.String() == "COMMIT" && !s.warned:
+	case err == nil && tag.String() == "COMMIT" && !warned:
 		return nil
-	case err == nil && s.warned:
+	case err == nil && warned:
 		// The commit is on this server, but the wait for its standby was cut short.
 		s.Close()
 		return fmt.Errorf("%w: replication was not waited for", ErrCommitUnknown)
