@@ -52,9 +52,11 @@ type crashLoad struct {
 	allowed atomic.Int64
 	refused atomic.Int64 // with a 503
 	began   sync.Map     // by URL, when the newest allowed call was begun
+	unknown atomic.Int64 // whose outcome an instance says is unknown
 	over    atomic.Bool
 
 	patience  time.Duration // of callers; 0 is as long as any instance takes
+	clockOff  time.Duration // by how much the database's clock was stepped at most
 	vanishing atomic.Bool   // callers hang up in the middle of their requests
 	vanished  atomic.Int64  // calls that did
 }
@@ -80,6 +82,9 @@ func (l *crashLoad) end(t *testing.T) []sim.Call {
 		t.Fatal(err)
 	}
 	l.changes.stop(t)
+	for i := range l.calls {
+		l.calls[i].ClockOff = l.clockOff
+	}
 	t.Log(sumUp(l.calls))
 	return l.calls
 }
@@ -115,6 +120,9 @@ func (l *crashLoad) more(worker int, last []sim.Call) []sim.Request {
 			}
 			if c.Status == http.StatusServiceUnavailable {
 				l.refused.Add(1)
+			}
+			if c.Status != 0 && c.Outcome == sim.OutcomeUnknown {
+				l.unknown.Add(1)
 			}
 			if c.Key != "" {
 				again = c

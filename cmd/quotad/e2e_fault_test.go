@@ -29,6 +29,9 @@ type fault struct {
 	name string
 	// server has the options of a PostgreSQL of the row's own; nil shares that of the tests.
 	server *devpg.Options
+	// place changes what the server stands on, where options do not say it all, before an
+	// instance starts.
+	place func(t *testing.T, s *stage)
 	// proxied puts a [pgtest.Proxy] between instances and PostgreSQL.
 	proxied bool
 	// flags are those of every instance.
@@ -78,6 +81,9 @@ type stage struct {
 	behind    *pgtest.DB // as the instances see it
 	postgres  *devpg.Server
 	proxy     *pgtest.Proxy
+	disk      *pgtest.Disk
+	clock     *pgtest.Clock
+	pair      *pair
 	token     string
 	instances []*instance
 	runs      int        // how often the fault was lifted so far
@@ -137,6 +143,9 @@ func newStage(t *testing.T, f fault, seed uint64) *stage {
 		behind := *s.db
 		behind.URL = s.proxy.URL
 		s.behind = &behind
+	}
+	if f.place != nil {
+		f.place(t, s)
 	}
 	s.token = configure(t, s.db, mixedConfig(0))
 	instances, urls := startServes(t, s.behind, faultInstances, f.flags...)

@@ -172,10 +172,10 @@ func (w *trafficWorker) giveBack() sim.Request {
 	}
 }
 
-// ttl is how long a hold lasts: those of small tenants outlive the test.
+// ttl is how long a hold lasts: those of small tenants outlive the test, and steps of its clock.
 func (w *trafficWorker) ttl(tenant string) time.Duration {
 	if strings.HasPrefix(tenant, smallPrefix) {
-		return time.Hour
+		return 12 * time.Hour
 	}
 	return time.Duration(20+w.random.IntN(2000)) * time.Millisecond
 }

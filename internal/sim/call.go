@@ -43,6 +43,9 @@ type Call struct {
 	Body     string // kept unless allowed or denied; an error's text without an answer
 	Replayed bool   // marked Idempotent-Replayed: true
 	Fault    string // what is wrong with the answer by itself; "" if nothing is
+	// ClockOff is how far the database's clock may have been stepped while calls were made.
+	// After a fall back, waits are told from the clock and are longer by that.
+	ClockOff time.Duration
 
 	// Of an allowed or denied answer.
 	RequestID uuid.UUID

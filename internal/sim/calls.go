@@ -131,7 +131,7 @@ func (c *callCheck) acknowledged(w *walk, call *Call) {
 	if call.Costs != nil && !maps.Equal(call.Costs, call.Charged) {
 		c.add(call, "asked for %v and was charged %v", call.Costs, call.Charged)
 	}
-	if r.delayMS != call.DelayMS {
+	if more := call.DelayMS - r.delayMS; more < 0 || more > call.ClockOff.Milliseconds() {
 		c.add(call, "was told to wait %d ms, and its departure is in %d ms", call.DelayMS, r.delayMS)
 	}
 }
