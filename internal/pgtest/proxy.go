@@ -27,15 +27,14 @@ type Proxy struct {
 
 	slow atomic.Int64 // how long each answer takes longer, in ns
 
-	mu      sync.Mutex
-	server  route
-	conns   map[net.Conn]struct{}
-	closed  bool
-	cancels int // requests to cancel a statement that came by
-	broken  Break
-	healed  chan struct{} // closed when the break has ended
-	seen    int           // times that its statement was sent
-	struck  [breaksEnd]int
+	mu     sync.Mutex
+	server route
+	conns  map[net.Conn]struct{}
+	closed bool
+	broken Break
+	healed chan struct{} // closed when the break has ended
+	seen   int           // times that its statement was sent
+	struck [breaksEnd]int
 }
 
 // A Break says where a [Proxy] breaks connections, and how: by turns in place of
@@ -205,9 +204,7 @@ func (p *Proxy) forward(c *carried) {
 	var hanging <-chan struct{} // once all that is asked for has passed
 	for {
 		n, err := c.client.Read(buffer)
-		statements := asked.feed(buffer[:n])
-		p.countCancel(&asked)
-		how, healed := p.breakAt(statements)
+		how, healed := p.breakAt(asked.feed(buffer[:n]))
 		switch how {
 		case breakSend:
 			c.hang(healed)

@@ -33,28 +33,10 @@ func (p *Proxy) CutAll() {
 	}
 }
 
-// Cancels returns how many requests to cancel a statement came by.
-func (p *Proxy) Cancels() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cancels
-}
-
 func (p *Proxy) dial(ctx context.Context) (net.Conn, error) {
 	p.mu.Lock()
 	to := p.server
 	p.mu.Unlock()
 	var dialer net.Dialer
 	return dialer.DialContext(ctx, to.network, to.address)
-}
-
-// countCancel counts a connection once it is seen to carry a cancel request.
-func (p *Proxy) countCancel(asked *requests) {
-	if !asked.cancelled {
-		return
-	}
-	asked.cancelled = false
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cancels++
 }

@@ -58,19 +58,3 @@ func TestAStandbyHasWhatWasAcknowledgedAndNoMore(t *testing.T) {
 		t.Errorf("rows = %v, %v; want the first, which was acknowledged, and the third", got, err)
 	}
 }
-
-func TestAProxyCountsCancelRequests(t *testing.T) {
-	t.Parallel()
-	proxy := NewProxy(t, Blank(t).OwnerURL)
-	conn, err := pgx.Connect(t.Context(), proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(t.Context())
-	if _, err := conn.Exec(t.Context(), "select"); err != nil || proxy.Cancels() != 0 {
-		t.Errorf("a statement: %v, %d cancel requests", err, proxy.Cancels())
-	}
-	if err := conn.PgConn().CancelRequest(t.Context()); err != nil || proxy.Cancels() != 1 {
-		t.Errorf("a cancel request: %v, %d counted", err, proxy.Cancels())
-	}
-}
