@@ -340,7 +340,7 @@ func (in *reads) wantEdges(t *tenantWork, key limitKey, meterID int32) {
 // reconcile compares what was predicted with what is now known under the locks, and
 // starts a tenant's book over where it differs.
 func (b *batch) reconcile(ctx context.Context) error {
-	stale := b.clock.CatalogVersion != b.snapshot.Version
+	stale := b.runner.anew || b.clock.CatalogVersion != b.snapshot.Version
 	if stale {
 		snapshot, err := b.runner.reload(ctx)
 		if err != nil {

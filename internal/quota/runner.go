@@ -72,6 +72,7 @@ type rulesKey struct {
 type runner struct {
 	engine   *Engine
 	session  *pg.Session
+	anew     bool // nothing is known of the configuration for sure
 	compiled map[rulesKey]*rules
 	sets     map[int64]*catalog.OverrideSet
 	memories memories
@@ -219,7 +220,9 @@ func (r *runner) connect(ctx context.Context) error {
 	if !r.engine.config.Pooler { // which takes a connection whether its server is there or not
 		r.engine.reach.heard()
 	}
-	r.session = session
+	// Another connection may lead to another server, after a failover that took the last
+	// changes of the configuration back: later ones have their numbers.
+	r.session, r.anew = session, true
 	return nil
 }
 
@@ -358,12 +361,17 @@ func (r *runner) reload(ctx context.Context) (*catalog.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.engine.config.readTimeout)
 	defer cancel()
 	known := r.engine.snapshot.Load()
-	fresh, err := r.engine.config.Catalog.Snapshot(ctx, r.session, known)
+	base := known
+	if r.anew {
+		base = nil
+		clear(r.compiled)
+		clear(r.sets)
+	}
+	fresh, err := r.engine.config.Catalog.Snapshot(ctx, r.session, base)
 	if err != nil {
 		return nil, fmt.Errorf("load the configuration: %w", err)
 	}
-	if known == nil || fresh.Version > known.Version {
-		r.engine.snapshot.CompareAndSwap(known, fresh)
-	}
+	r.anew = false
+	r.engine.snapshot.CompareAndSwap(known, fresh)
 	return fresh, nil
 }

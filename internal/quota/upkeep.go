@@ -99,7 +99,7 @@ func (r *runner) probe(ctx context.Context) (clock ledger.Clock, err error) {
 
 // refresh keeps the configuration that is in memory new, for when the database is away.
 func (r *runner) refresh(ctx context.Context, clock ledger.Clock) error {
-	if known := r.engine.snapshot.Load(); known != nil && known.Version == clock.CatalogVersion {
+	if known := r.engine.snapshot.Load(); !r.anew && known != nil && known.Version == clock.CatalogVersion {
 		return nil
 	}
 	_, err := r.reload(ctx)
