@@ -112,7 +112,8 @@ func TestBenchTellsWhatTheLedgerHolds(t *testing.T) {
 func TestBenchSpendsOfTenantsThatAreNamed(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	key := configure(t, db, benchTestConfig)
+	configure(t, db, benchTestConfig)
+	key := createKey(t, db, catalog.KeyDecide)
 	url := startServe(t, db).url
 	code, out := output(t, "bench", "--json", "--url", url, "--key", key, "--tenant=acme", "--meter=calls",
 		"--connections=2", "--duration=300ms", "--warmup=0s")

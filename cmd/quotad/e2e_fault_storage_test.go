@@ -108,10 +108,10 @@ func takeColumn(t *testing.T, s *stage) func() {
 
 // rewriteSQL takes the locks that migrations take, and rewrites tables that decisions use.
 const rewriteSQL = `
-alter table quotad.level add column note text;
-update quotad.level set note = '';
-alter table quotad.level alter column note set not null;
-alter table quotad.level drop column note;
+alter table quotad.meter_total add column note text;
+update quotad.meter_total set note = '';
+alter table quotad.meter_total alter column note set not null;
+alter table quotad.meter_total drop column note;
 alter table quotad.meter_total set (fillfactor = 60);
 `
 

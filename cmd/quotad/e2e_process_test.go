@@ -199,6 +199,16 @@ func configure(t *testing.T, db *pgtest.DB, config string) (token string) {
 	return token
 }
 
+// createKey makes a key of one scope.
+func createKey(t *testing.T, db *pgtest.DB, scope catalog.KeyScope) (token string) {
+	t.Helper()
+	withCatalog(t, db, func(store *catalog.Store) (err error) {
+		_, token, err = store.CreateKey(t.Context(), "test", catalog.KeySpec{Scopes: []catalog.KeyScope{scope}})
+		return err
+	})
+	return token
+}
+
 // withCatalog runs do on a pool of its own.
 func withCatalog(t *testing.T, db *pgtest.DB, do func(*catalog.Store) error) {
 	t.Helper()

@@ -38,7 +38,8 @@ const loginPassword = "hunter2-of-the-database"
 func attacked(t *testing.T) *target {
 	t.Helper()
 	db := migrated(t)
-	a := &target{t: t, key: configure(t, db, serveTestConfig)}
+	configure(t, db, serveTestConfig)
+	a := &target{t: t, key: createKey(t, db, catalog.KeyDecide)}
 	config := connConfig(t, db.URL)
 	config.Password = loginPassword
 	log := slog.New(slog.NewTextHandler(&a.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
