@@ -11,6 +11,9 @@ FAULT_TABLE := QUOTAD_FAULT_TABLE=$(FAULTS_FILE)
 # Flags of `make bench` and `make bench-full`: BENCH=--json, or see BENCH=--help.
 BENCH ?=
 
+# Flags of `make mutants`.
+MUTANTS ?=
+
 .PHONY: help
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +61,10 @@ soak: ## Fuzzers, FUZZTIME (1m) each, then long tests, SOAK (10m) each, and a ta
 faults: ## Every fault under load, once each, and the table of what came of it
 	@mkdir -p bin
 	@$(FAULT_TABLE) go test -count=1 -timeout 1h -run '^TestFaults$$' ./cmd/quotad; status=$$?; cat $(FAULTS_FILE); exit $$status
+
+.PHONY: mutants
+mutants: ## Plant faults in the code and see tests notice; MUTANTS=--run=REGEXP for some
+	go run ./internal/mutants $(MUTANTS)
 
 .PHONY: pgbouncer
 pgbouncer: ## Tests through a real PgBouncer, which must be installed

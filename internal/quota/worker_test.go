@@ -153,6 +153,26 @@ func TestAnAbandonedCallIsNeverDecided(t *testing.T) {
 	}
 }
 
+// A caller that is told something else while a batch waits for its lock must not be charged
+// by that batch.
+func TestACallThatIsGivenUpWhileItsBatchReadsIsNotDecided(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, callsConfig)
+	e := w.engine(t, func(c *Config) { c.Workers = 1 })
+	outsider := w.db.Hold(t, "acme")
+	calls := numbered("acme", 0, 2)
+	submit(t, e.workers[0], calls...)
+	w.awaitWaiter(t, time.Time{})
+	if !calls[0].abandon() {
+		t.Fatal("it cannot be given up, though no commit was sent")
+	}
+	if err := outsider.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	answers(t, calls[1:])
+	wantOrder(t, w, "acme", "1")
+}
+
 // wantOrder checks in which order the numbered calls of a tenant stand in the ledger.
 func wantOrder(t *testing.T, w *world, tenant string, want ...string) {
 	t.Helper()

@@ -27,6 +27,14 @@ var exceptions = []exception{
 		"the main of a program of its own makes the first context",
 	},
 	{
+		"no-exit", "internal/mutants/main.go", "os.Exit",
+		"it is the main of a program of its own, which is not shipped",
+	},
+	{
+		"no-fresh-context", "internal/mutants/main.go", "context.Background",
+		"the main of a program of its own makes the first context",
+	},
+	{
 		"no-globals", "internal/pgtest/process.go", "shared",
 		"a test process has one server, and its tests have nothing else in common that could own it",
 	},
