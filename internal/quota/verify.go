@@ -157,6 +157,12 @@ func (x *replayed) spend(r *rules, e *ledger.Entry, held []int64) string {
 		if err := have.carry(x.timeline, l.Name, entryInForce(e)); err != nil {
 			return err.Error()
 		}
+		if i < len(e.LimitsUsed) {
+			used := l.rule.Used(View{NowMicros: e.At.UnixMicro(), State: have.State})
+			if said := e.LimitsUsed[i]; said != used {
+				return fmt.Sprintf("says that %d units of limit %q were used, the entries before it say %d", said, l.Name, used)
+			}
+		}
 		set := int64(0)
 		if i < len(held) {
 			set = held[i]

@@ -93,6 +93,28 @@ func TestARewrittenChainIsHeldToTheRulesItNames(t *testing.T) {
 	}
 }
 
+// What an entry says that a limit had used before it is what the entries before it come to,
+// also where a level tells and no running total.
+func TestWhatALimitHadUsedFollowsFromTheEntriesBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `
+meters: {calls: {unit: call}}
+plans: {p: {limits: [{name: bucket, meter: calls, algorithm: token_bucket, capacity: 100, refill: 1/24h}]}}
+tenants: {acme: {plan: p}}`)
+	e := w.engine(t, nil)
+	for range 3 {
+		mustDecide(t, e, consume("acme", "calls", 5))
+	}
+	w.verify(t)
+	w.db.Exec(t, "set session_replication_role = replica; update quotad.entry set limits_used = '{4}' where seq = 2")
+	w.rechain(t, w.entries(t, "acme"))
+	findings := w.findings(t)
+	if len(findings) == 0 || findings[0].Seq != 2 ||
+		!strings.Contains(findings[0].Detail, `says that 4 units of limit "bucket" were used, the entries before it say 5`) {
+		t.Errorf("findings %v, want that entry 2 says something else than entry 1", findings)
+	}
+}
+
 // rechain computes the hashes of acme's entries anew, by the rules as they are stored now.
 func (w *world) rechain(t *testing.T, entries []ledger.Entry) {
 	t.Helper()
