@@ -42,7 +42,7 @@ var table = []mutant{
 	},
 	{
 		"a commit that did not wait for its standby counts", "internal/pg/session.go",
-		`case err == nil && tag.String() == "COMMIT" && !warned:`, `case err == nil && tag.String() == "COMMIT":`,
+		`case err == nil && tag.String() == "COMMIT" && !warned.Load():`, `case err == nil && tag.String() == "COMMIT":`,
 		"internal/pg", "TestACommitThatDidNotWaitForItsStandbyIsUnknown",
 	},
 	{

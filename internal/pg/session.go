@@ -110,19 +110,17 @@ func (s *Session) Send(ctx context.Context, b *pgx.Batch, timeout time.Duration)
 // configured. An error that wraps [ErrCommitUnknown] means that nobody knows; any
 // other one that nothing was committed.
 func (s *Session) Commit(ctx context.Context, b *pgx.Batch, timeout time.Duration) error {
-	data := s.conn.PgConn().CustomData()
-	delete(data, warnedData)
+	warned := listen(s.conn.PgConn())
 	var tag pgconn.CommandTag
 	b.Queue("commit").Exec(func(ct pgconn.CommandTag) error {
 		tag = ct
 		return nil
 	})
 	err := s.Send(ctx, b, timeout)
-	warned := data[warnedData] != nil
 	switch {
-	case err == nil && tag.String() == "COMMIT" && !warned:
+	case err == nil && tag.String() == "COMMIT" && !warned.Load():
 		return nil
-	case err == nil && warned:
+	case err == nil && warned.Load():
 		// The commit is on this server, but the wait for its standby was cut short.
 		s.Close()
 		return fmt.Errorf("%w: replication was not waited for", ErrCommitUnknown)

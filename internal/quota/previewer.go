@@ -108,6 +108,11 @@ func (b *batch) readStanding(ctx context.Context, tx pgx.Tx, names []string) err
 		var queries pgx.Batch
 		if !b.queueReads(&queries, false) {
 			b.closeEdges()
+			for _, t := range b.tenants {
+				if err := t.book.openLevels(); err != nil {
+					return err
+				}
+			}
 			return b.carryLevels(ctx, tx)
 		}
 		if err := tx.SendBatch(ctx, &queries).Close(); err != nil {
