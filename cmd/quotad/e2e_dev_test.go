@@ -6,9 +6,11 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/quotad/quotad/internal/pgtest"
@@ -119,7 +121,11 @@ func TestDevKeepsItsData(t *testing.T) {
 	if got := second.spend(t, second.AdminKey, "second"); got != seq+1 {
 		t.Errorf("the next call after a restart has entry %d, want %d: the demo was loaded again", got, seq+1)
 	}
-	second.stop(t, sigint)
+	closed := syscall.SIGHUP // the terminal's end
+	if signal.Ignored(closed) {
+		closed = sigint
+	}
+	second.stop(t, closed)
 	wantEmpty(t, temporary)
 }
 
