@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -23,10 +24,13 @@ import (
 // force; what it returns ends it. A row that needs a server of its own says with which
 // options; one that breaks the wire says that it is proxied.
 //
-// A row runs once in `go test`, and again and again with QUOTAD_SOAK. SIM_SEED repeats a
+// A row runs once in `go test` unless it is slow, once in `make faults`, and again and again
+// with QUOTAD_SOAK. SIM_SEED repeats a
 // run's requests, though not their interleaving.
 type fault struct {
 	name string
+	// slow rows are left out of a plain go test: others there are of their kind.
+	slow bool
 	// server has the options of a PostgreSQL of the row's own; nil shares that of the tests.
 	server *devpg.Options
 	// place changes what the server stands on, where options do not say it all, before an
@@ -61,7 +65,11 @@ func TestFaults(t *testing.T) {
 	seed := simSeed(t)
 	report := &faultReport{started: time.Now(), seed: seed, rows: make(map[string]faultRow)}
 	t.Cleanup(func() { report.print(t) })
+	all := os.Getenv(faultTableEnv) != "" || os.Getenv("QUOTAD_SOAK") != ""
 	for _, f := range faults {
+		if f.slow && !all {
+			continue
+		}
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			roundsFrom(t, seed, soak(t, faultSoakShare)/faultSoakShare, func(t *testing.T, seed uint64, length time.Duration) {

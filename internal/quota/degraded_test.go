@@ -88,6 +88,8 @@ func meet(t testing.TB, e *Engine) {
 	for _, tenant := range awayTenants {
 		mustDecide(t, e, consume(tenant, "calls", 0))
 	}
+	// An engine whose questions were never answered takes no database for away.
+	awaitReach(t, e, "there", e.reach.known.Load)
 }
 
 // outages are the ways in which a database goes away; each returns how it comes back.
