@@ -92,6 +92,7 @@ func (t *tenantWork) keepHold(h *hold, r *Request, v *verdict) (err error) {
 		if h.answer, err = v.decision.JSON(); err != nil {
 			return fmt.Errorf("encode the answer: %w", err)
 		}
+		v.decision.Encoded = h.answer // so that the first answer is the one that is repeated
 	}
 	return nil
 }

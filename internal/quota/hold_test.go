@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -253,6 +254,10 @@ func TestAWindowResetsWhenWhatIsLeftOfItHasLeft(t *testing.T) {
 	held := h.hold(t, "calls", 1, time.Hour)
 	if got := held.Limits[0].ResetMS; got != time.Hour.Milliseconds() {
 		t.Errorf("with a hold of an hour it resets in %d ms, want in an hour", got)
+	}
+	first, again := mustDecide(t, h.e, releasing(held)), mustDecide(t, h.e, releasing(held))
+	if !again.Replayed || !bytes.Equal(first.Encoded, again.Encoded) {
+		t.Errorf("the same release again: got\n%s\nwant\n%s", again.Encoded, first.Encoded)
 	}
 	h.verify(t)
 }
