@@ -84,6 +84,7 @@ type Total struct {
 	Held     int64
 	Calls    int64
 	LastAt   time.Time // the newest entry that used units; zero if none
+	Stored   bool      // there is a row of it, for sure while the account is locked
 }
 
 // A TotalQuery asks for the total of (TenantID, MeterID, Subject); Subject "" is the
@@ -142,7 +143,7 @@ func QueueTotals(b *pgx.Batch, queries []TotalQuery, got func(i int, t Total, le
 			}
 			var t Total
 			if units != nil {
-				t = Total{Units: *units, Returned: *returned, Held: *held, Calls: *calls, LastAt: *lastAt}
+				t = Total{Units: *units, Returned: *returned, Held: *held, Calls: *calls, LastAt: *lastAt, Stored: true}
 			}
 			got(int(i), t, levels, s)
 		}

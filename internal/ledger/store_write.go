@@ -96,31 +96,58 @@ func queueSubjects(b *pgx.Batch, subjects []NewSubject) {
 	b.Queue(insertSubjectsSQL, tenantIDs, ids, texts, salts, digests)
 }
 
-// index: meter_total_pkey. lock: rows of accounts that are locked; updates stay HOT.
-const upsertTotalsSQL = `
+// index: meter_total_pkey. lock: rows of accounts that are locked; updates stay HOT. An upsert
+// locks the row that it finds before it updates it, which is written to the log, too: rows
+// that are known to be there are only updated.
+const (
+	totalsOf = `unnest($1::bigint[], $2::integer[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+  $8::timestamptz[], $9::json[])
+  as u(tenant_id, meter_id, subject_id, units, returned, held, calls, last_at, levels)`
+
+	upsertTotalsSQL = `
 insert into quotad.meter_total as t (tenant_id, meter_id, subject_id, units, returned, held, calls, last_at, levels)
 select u.tenant_id, u.meter_id, u.subject_id, u.units, u.returned, u.held, u.calls, u.last_at, u.levels
-from unnest($1::bigint[], $2::integer[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::timestamptz[],
-  $9::json[])
-  as u(tenant_id, meter_id, subject_id, units, returned, held, calls, last_at, levels)
+from ` + totalsOf + `
 on conflict (tenant_id, meter_id, subject_id) do update
 set units = excluded.units, returned = excluded.returned, held = excluded.held, calls = excluded.calls, last_at = excluded.last_at,
     levels = excluded.levels`
 
+	updateTotalsSQL = `
+update quotad.meter_total t
+set units = u.units, returned = u.returned, held = u.held, calls = u.calls, last_at = u.last_at, levels = u.levels
+from ` + totalsOf + `
+where t.tenant_id = u.tenant_id and t.meter_id = u.meter_id and t.subject_id = u.subject_id`
+)
+
 func queueTotals(b *pgx.Batch, totals []TotalRow) {
-	if len(totals) == 0 {
-		return
+	for _, stored := range []bool{false, true} {
+		n := 0
+		for i := range totals {
+			if totals[i].Stored == stored {
+				n++
+			}
+		}
+		if n == 0 {
+			continue
+		}
+		tenantIDs, meterIDs, subjectIDs := make([]int64, 0, n), make([]int32, 0, n), make([]int64, 0, n)
+		units, returned, held := make([]int64, 0, n), make([]int64, 0, n), make([]int64, 0, n)
+		calls, lastAts, levels := make([]int64, 0, n), make([]time.Time, 0, n), make([][]byte, 0, n)
+		for i := range totals {
+			t := &totals[i]
+			if t.Stored != stored {
+				continue
+			}
+			tenantIDs, meterIDs, subjectIDs = append(tenantIDs, t.TenantID), append(meterIDs, t.MeterID), append(subjectIDs, t.SubjectID)
+			units, returned, held = append(units, t.Units), append(returned, t.Returned), append(held, t.Held)
+			calls, lastAts, levels = append(calls, t.Calls), append(lastAts, t.LastAt), append(levels, t.Levels)
+		}
+		sql := upsertTotalsSQL
+		if stored {
+			sql = updateTotalsSQL
+		}
+		b.Queue(sql, tenantIDs, meterIDs, subjectIDs, units, returned, held, calls, lastAts, levels)
 	}
-	tenantIDs, meterIDs, subjectIDs := make([]int64, len(totals)), make([]int32, len(totals)), make([]int64, len(totals))
-	units, returned := make([]int64, len(totals)), make([]int64, len(totals))
-	held, calls, lastAts := make([]int64, len(totals)), make([]int64, len(totals)), make([]time.Time, len(totals))
-	levels := make([][]byte, len(totals))
-	for i, t := range totals {
-		tenantIDs[i], meterIDs[i], subjectIDs[i] = t.TenantID, t.MeterID, t.SubjectID
-		units[i], returned[i], held[i], calls[i], lastAts[i] = t.Units, t.Returned, t.Held, t.Calls, t.LastAt
-		levels[i] = t.Levels
-	}
-	b.Queue(upsertTotalsSQL, tenantIDs, meterIDs, subjectIDs, units, returned, held, calls, lastAts, levels)
 }
 
 // index: entry_pkey, entry_window, entry_subject_window. lock: new rows only. An

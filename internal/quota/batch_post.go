@@ -187,7 +187,7 @@ func (b *batch) collect(t *tenantWork) {
 			SubjectID: t.subjectID(key.subject),
 			Total: ledger.Total{
 				Units: have.units, Returned: have.returned, Held: have.held, Calls: have.calls,
-				LastAt: time.UnixMicro(have.lastAtMicros).UTC(),
+				LastAt: time.UnixMicro(have.lastAtMicros).UTC(), Stored: have.stored,
 			},
 			Levels: t.book.keepLevels(key),
 		})

@@ -149,7 +149,7 @@ func (b *batch) queueReads(queries *pgx.Batch, first bool) bool {
 		func(i int, e ledger.Edge) { in.edgesFor[i].found(e) })
 	ledger.QueueTotals(queries, in.totals, func(i int, t ledger.Total, levels []byte, s ledger.SubjectRow) {
 		slot := in.totalsFor[i]
-		slot.stored = levels
+		slot.stored, slot.sealed = t.Stored, levels
 		slot.units, slot.returned, slot.held, slot.calls = t.Units, t.Returned, t.Held, t.Calls
 		if !t.LastAt.IsZero() {
 			slot.lastAtMicros = max(0, t.LastAt.UnixMicro())

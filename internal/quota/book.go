@@ -45,7 +45,8 @@ type total struct {
 	held         int64
 	calls        int64
 	lastAtMicros int64      // the newest entry that used units; 0 if none
-	stored       []byte     // what the row says of levels, until they are opened
+	stored       bool       // there is a row of it
+	sealed       []byte     // what the row says of levels, until they are opened
 	kept         keptLevels // as the row has them; those that change, in the end
 	changed      bool
 }
@@ -90,12 +91,12 @@ func newBook(r *rules, snapshot *catalog.Snapshot) *book {
 // openLevels gives each limit that counts by one of the totals its level.
 func (b *book) openLevels() error {
 	for key, t := range b.totals {
-		if t.stored != nil {
-			kept, err := decodeLevels(t.stored)
+		if t.sealed != nil {
+			kept, err := decodeLevels(t.sealed)
 			if err != nil {
 				return fmt.Errorf("meter %q: %w", key.meter, err)
 			}
-			t.kept, t.stored = kept, nil
+			t.kept, t.sealed = kept, nil
 		}
 		for limit := range b.rules.levelsOf(key) {
 			if b.levels[limit] == nil {

@@ -161,7 +161,8 @@ func (t *tenantWork) keptWindows() map[limitKey][]starts {
 // forget drops what is of subjects and of holds, and that anything changed.
 func (b *book) forget() {
 	for key, t := range b.totals {
-		if t.changed = false; key.subject != "" {
+		t.stored, t.changed = t.stored || t.changed, false
+		if key.subject != "" {
 			delete(b.totals, key)
 		}
 	}
