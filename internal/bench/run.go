@@ -79,8 +79,7 @@ func (c *runCmd) Run(ctx context.Context, s streams) (err error) {
 	if err := suite.keep(c.only); err != nil {
 		return err
 	}
-	p := newProgress(s.Err, c.Rounds*len(suite.subjects()))
-	defer p.finish()
+	p := &progress{to: s.Err, total: c.Rounds * len(suite.subjects())}
 	before := loadAverage()
 	w, err := newWorld(ctx, c, suite.needs(), p.note)
 	if err != nil {
@@ -99,7 +98,6 @@ func (c *runCmd) Run(ctx context.Context, s streams) (err error) {
 			return err
 		}
 	}
-	p.finish()
 	r := report{Settings: head, Subjects: suite.lines()}
 	if c.JSON {
 		return json.NewEncoder(s.Out).Encode(r)
@@ -109,6 +107,7 @@ func (c *runCmd) Run(ctx context.Context, s streams) (err error) {
 
 // run measures all subjects in turns, a round after the other.
 func (s *suite) run(ctx context.Context, w *world, p *progress) error {
+	p.begun = time.Now()
 	for range s.command.Rounds {
 		if err := s.round(ctx, w, p, s.closed); err != nil {
 			return err
