@@ -133,7 +133,7 @@ func (s *suite) round(ctx context.Context, w *world, p *progress, subjects []*su
 	if err := w.checkpoint(ctx); err != nil {
 		return err
 	}
-	if err := s.touch(ctx, w); err != nil {
+	if err := s.touch(ctx, w, subjects); err != nil {
 		return err
 	}
 	for _, subject := range subjects {
@@ -144,39 +144,34 @@ func (s *suite) round(ctx context.Context, w *world, p *progress, subjects []*su
 	return nil
 }
 
-// touch has every instance decide once for each tenant, and somebody in each database that
-// is without one. So no subject is measured while it meets them, nor the one that is first
-// after a checkpoint while the log takes whole pages, which all others find there.
-func (s *suite) touch(ctx context.Context, w *world) error {
+// touch has each tenant decided once by every instance of the subjects, and in each of
+// their databases that has none; an engine in process does so by itself. So no subject is measured while it meets them, nor the one
+// that is first after a checkpoint while the log takes whole pages, which all others find
+// there.
+func (s *suite) touch(ctx context.Context, w *world, subjects []*subject) error {
 	names := tenantNames(s.command.Tenants)
-	for _, book := range []*book{&w.engine, &w.other} {
-		if book.admin == nil {
+	touched := make(map[*book]bool)
+	for _, subject := range subjects {
+		if subject.book == nil || subject.mode == "engine" || touched[subject.book(w)] {
 			continue
 		}
-		m, err := measure(ctx, "engine", sqlSpec{Database: book.URL, Names: names, Each: true})
-		if err != nil {
-			return err
+		book := subject.book(w)
+		touched[book] = true
+		mode, specs := "engine", []any{sqlSpec{Database: book.URL, Names: names, Each: true}}
+		if subject.servers != nil {
+			mode, specs = "load", nil
+			for _, server := range subject.servers(w) {
+				specs = append(specs, loadSpec{URLs: []string{server.URL}, Token: w.token, Names: names, Batch: batchItems, Each: true})
+			}
 		}
-		if err := book.check(ctx, m.Total.Allowed); err != nil {
-			return err
-		}
-	}
-	books := map[*server]*book{w.serve: &w.quotad, w.serveLarge: &w.large, w.serveEmpty: &w.empty}
-	for _, more := range w.serveMore {
-		books[more] = &w.more
-	}
-	for server, book := range books {
-		if server == nil {
-			continue
-		}
-		m, err := measure(ctx, "load", loadSpec{
-			URLs: []string{server.URL}, Token: w.token, Names: names, Batch: batchItems, Each: true,
-		})
-		if err != nil {
-			return err
-		}
-		if err := book.check(ctx, m.Total.Allowed); err != nil {
-			return err
+		for _, spec := range specs {
+			m, err := measure(ctx, mode, spec)
+			if err != nil {
+				return err
+			}
+			if err := book.check(ctx, m.Total.Allowed); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
