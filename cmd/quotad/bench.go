@@ -23,7 +23,7 @@ type benchCmd struct {
 	CA   string   `name:"ca" env:"QUOTAD_CA" placeholder:"FILE" help:"Trust the certificates in this file (PEM) in place of the system's."`
 
 	Connections int           `name:"connections" default:"64" help:"How many connections send at the same time."`
-	Rate        int           `name:"rate" placeholder:"N" help:"Send N calls a second, at random intervals, and count times from when each was due. Without, each connection sends its next call when the last is answered."`
+	Rate        *int          `name:"rate" placeholder:"N" help:"Send N calls a second, at random intervals, and count times from when each was due. Without, each connection sends its next call when the last is answered."`
 	Tenants     int           `name:"tenants" default:"1000" help:"How many tenants to make (quotad-bench-00001, ...) and to spread calls over."`
 	Skew        float64       `name:"skew" default:"0" help:"How uneven: the nth tenant is called as often as 1/n to this power. 0 is even, 1 is usual."`
 	Batch       int           `name:"batch" default:"1" help:"Requests a call; more than one are sent to /v1/consume/batch."`
@@ -55,13 +55,18 @@ func (cmd benchCmd) Validate() error {
 		bound(n >= least && n <= most, "%s must be %d to %d", flag, least, most)
 	}
 	within("--connections", cmd.Connections, 1, loadgen.CallersMax)
-	within("--rate", cmd.Rate, 0, loadgen.PerSecondMax)
+	bound(cmd.Rate == nil || *cmd.Rate >= 1 && *cmd.Rate <= loadgen.PerSecondMax,
+		"--rate must be 1 to %d; leave it out to send as fast as answers come", loadgen.PerSecondMax)
 	within("--tenants", cmd.Tenants, 1, benchTenantsMax)
 	within("--batch", cmd.Batch, 1, loadgen.BatchMax)
 	bound(cmd.Skew >= 0 && cmd.Skew <= loadgen.SkewMax && !math.IsNaN(cmd.Skew), "--skew must be 0 to %d", loadgen.SkewMax)
 	bound(cmd.Duration >= 100*time.Millisecond && cmd.Duration <= loadgen.TimeMax, "--duration must be 100ms to %s", loadgen.TimeMax)
 	bound(cmd.Warmup >= 0 && cmd.Warmup <= loadgen.TimeMax, "--warmup must be 0s to %s", loadgen.TimeMax)
 	bound(cmd.Cost >= 0 && cmd.Cost <= catalog.UnitsMax, "--cost must be 0 to %d", int64(catalog.UnitsMax))
+	for _, text := range cmd.URLs {
+		_, err := loadgen.ParseURL(text)
+		bound(err == nil, "--url: %w", err)
+	}
 	bound(len(cmd.URLs) == 0 || cmd.Key != "", "--url needs --key, or QUOTAD_KEY")
 	bound(len(cmd.Tenant) == 0 || len(cmd.URLs) > 0, "--tenant needs --url: a private PostgreSQL has none of your tenants")
 	bound((len(cmd.Tenant) == 0) == (cmd.Meter == ""), "--tenant and --meter need each other")
@@ -91,7 +96,7 @@ func (cmd benchCmd) Run(ctx context.Context, s *streams) (err error) {
 	}
 	m, err := cmd.measure(ctx, s, &client)
 	stopped := ctx.Err() != nil
-	if err != nil && (!stopped || m.Counts == loadgen.Counts{}) {
+	if err != nil && (!stopped || m.Counts == loadgen.Counts{} && m.Unended.Calls == 0) {
 		return stoppedEarly(ctx, err)
 	}
 	if err := cmd.result(m, stopped).print(s.Out, cmd.JSON); err != nil {
@@ -103,9 +108,17 @@ func (cmd benchCmd) Run(ctx context.Context, s *streams) (err error) {
 	return nil
 }
 
+// rate is of calls a second, 0 for as fast as answers come.
+func (cmd benchCmd) rate() int {
+	if cmd.Rate == nil {
+		return 0
+	}
+	return *cmd.Rate
+}
+
 // measure sends, and shows how far it is.
 func (cmd benchCmd) measure(ctx context.Context, s *streams, client *loadgen.Client) (loadgen.Measurement, error) {
-	d := loadgen.Drive{Callers: cmd.Connections, Warm: cmd.Warmup, Time: cmd.Duration, PerSecond: cmd.Rate}
+	d := loadgen.Drive{Callers: cmd.Connections, Warm: cmd.Warmup, Time: cmd.Duration, PerSecond: cmd.rate()}
 	bar := newProgress(s.Err, int64(math.Ceil((d.Warm + d.Time).Seconds())), "seconds")
 	defer bar.finish()
 	var before loadgen.Counts

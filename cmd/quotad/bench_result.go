@@ -23,8 +23,15 @@ type benchResult struct {
 	MeasuredMS  int64             `json:"measured_ms"`
 	Stopped     bool              `json:"stopped_early"`
 	Measured    benchMeasured     `json:"measured"`
+	Unended     benchUnended      `json:"unanswered"`
 	Requests    loadgen.Counts    `json:"requests"` // warm-up included
 	Failures    []loadgen.Failure `json:"failures"`
+}
+
+// benchUnended is of the calls that had no answer when bench was stopped early.
+type benchUnended struct {
+	Calls    int64   `json:"calls"`
+	OldestMS float64 `json:"oldest_ms"`
 }
 
 // benchMeasured is of the measured time.
@@ -37,21 +44,22 @@ type benchMeasured struct {
 	P99MS     float64 `json:"p99_ms"`
 	P999MS    float64 `json:"p999_ms"`
 	MaxMS     float64 `json:"max_ms"`
-	// LateMS is how late a call was sent at a rate though a connection was free: what is
-	// not the service's.
+	// LateMS is how late a call was sent at a rate, since no connection was free or bench
+	// itself was late.
 	LateMS float64 `json:"sent_late_p99_ms"`
 }
 
 func (cmd benchCmd) result(m loadgen.Measurement, stopped bool) benchResult {
 	millis := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	r := benchResult{
-		URLs: cmd.URLs, Connections: cmd.Connections, Rate: cmd.Rate, Tenants: cmd.Tenants, Skew: cmd.Skew, Batch: cmd.Batch, Keys: cmd.Keys,
+		URLs: cmd.URLs, Connections: cmd.Connections, Rate: cmd.rate(), Tenants: cmd.Tenants, Skew: cmd.Skew, Batch: cmd.Batch, Keys: cmd.Keys,
 		MeasuredMS: m.Time.Milliseconds(), Stopped: stopped,
 		Measured: benchMeasured{
 			PerSecond: m.PerSecond, Allowed: m.Counts.Allowed, Denied: m.Counts.Denied,
 			P50MS: millis(m.P50), P90MS: millis(m.P90), P99MS: millis(m.P99), P999MS: millis(m.P999), MaxMS: millis(m.Max),
 			LateMS: millis(m.LateP99),
 		},
+		Unended:  benchUnended{m.Unended.Calls, millis(m.Unended.Oldest)},
 		Requests: m.Total, Failures: m.Failures,
 	}
 	if len(cmd.Tenant) > 0 {
@@ -73,7 +81,11 @@ func (r benchResult) print(to io.Writer, asJSON bool) error {
 		early = ", stopped early"
 	}
 	fmt.Fprintf(to, "%s: connections %d, tenants %d, skew %g, batch %d, %s\n", strings.Join(r.URLs, ", "), r.Connections, r.Tenants, r.Skew, r.Batch, pace)
-	fmt.Fprintf(to, "measured for %.1f s%s\n\n", float64(r.MeasuredMS)/1000, early)
+	fmt.Fprintf(to, "measured for %.1f s%s\n", float64(r.MeasuredMS)/1000, early)
+	if r.Unended.Calls > 0 {
+		fmt.Fprintf(to, "calls without an answer then: %d, the oldest after %.2f s\n", r.Unended.Calls, r.Unended.OldestMS/1000)
+	}
+	fmt.Fprintln(to)
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "decisions/s\tallowed\tdenied\tfailed\tp50 ms\tp90 ms\tp99 ms\tp99.9 ms\tmax ms\t\n")
 	m := r.Measured

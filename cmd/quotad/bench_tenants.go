@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -25,7 +27,7 @@ const (
 	// benchCallers make tenants at the same time.
 	benchCallers    = 4
 	benchAnswerMax  = 30 * time.Second
-	benchAnswerRead = 64 << 10
+	benchAnswerRead = 1 << 20 // far beyond a page of tenants
 )
 
 // items are the requests to send: of tenants that were named, or of new ones.
@@ -54,7 +56,7 @@ func (cmd benchCmd) items(ctx context.Context, s *streams, trusted *tls.Config) 
 			continue
 		}
 		request["dry_run"] = true // it would fail, and each request with it
-		if err := a.do(ctx, http.MethodPost, "/v1/consume?deny_status=200", request); err != nil {
+		if err := a.do(ctx, http.MethodPost, "/v1/consume?deny_status=200", request, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -69,15 +71,18 @@ func (cmd benchCmd) makeTenants(ctx context.Context, s *streams, a benchAPI) (na
 		{"name": "hourly", "meter": benchName, "algorithm": "sliding_log", "limit": int64(catalog.UnitsMax), "window": "1h"},
 		{"name": "burst", "meter": benchName, "algorithm": "token_bucket", "capacity": int64(catalog.UnitsMax), "refill": rate},
 	}
-	fmt.Fprintf(s.Err, "making the meter and the plan %s and %d tenants\n", benchName, cmd.Tenants)
-	if err := a.do(ctx, http.MethodPut, "/v1/meters/"+benchName, map[string]any{"unit": "unit"}); err != nil {
-		return nil, err
-	}
-	if err := a.do(ctx, http.MethodPut, "/v1/plans/"+benchName, map[string]any{"limits": limits}); err != nil {
-		return nil, err
-	}
 	for i := range cmd.Tenants {
 		names = append(names, fmt.Sprintf("%s-%05d", benchName, i+1))
+	}
+	if err := a.checkTenants(ctx, names); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(s.Err, "making the meter and the plan %s and %d tenants\n", benchName, cmd.Tenants)
+	if err := a.do(ctx, http.MethodPut, "/v1/meters/"+benchName, map[string]any{"unit": "unit"}, nil); err != nil {
+		return nil, err
+	}
+	if err := a.do(ctx, http.MethodPut, "/v1/plans/"+benchName, map[string]any{"limits": limits}, nil); err != nil {
+		return nil, err
 	}
 	bar := newProgress(s.Err, int64(len(names)), "tenants")
 	defer bar.finish()
@@ -91,7 +96,7 @@ func (cmd benchCmd) makeTenants(ctx context.Context, s *streams, a benchAPI) (na
 				if i >= int64(len(names)) {
 					return nil
 				}
-				if err := a.do(ctx, http.MethodPut, "/v1/tenants/"+names[i], map[string]any{"plan": benchName}); err != nil {
+				if err := a.do(ctx, http.MethodPut, "/v1/tenants/"+names[i], map[string]any{"plan": benchName}, nil); err != nil {
 					return err
 				}
 				select {
@@ -119,11 +124,42 @@ type benchAPI struct {
 	client   *http.Client
 }
 
-// do makes a call, whose answer must be 2xx.
-func (a benchAPI) do(ctx context.Context, method, path string, body any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
+// checkTenants refuses a tenant that has one of the names and another plan: it is
+// somebody's, and its plan would be taken from it.
+func (a benchAPI) checkTenants(ctx context.Context, names []string) error {
+	const pageSize = 100
+	for cursor := ""; ; {
+		var page struct {
+			Tenants    []struct{ Name, Plan string }
+			NextCursor string `json:"next_cursor"`
+		}
+		query := url.Values{"prefix": {benchName + "-"}, "limit": {strconv.Itoa(pageSize)}}
+		if cursor != "" {
+			query.Set("cursor", cursor)
+		}
+		if err := a.do(ctx, http.MethodGet, "/v1/tenants?"+query.Encode(), nil, &page); err != nil {
+			return err
+		}
+		for _, t := range page.Tenants {
+			if _, found := slices.BinarySearch(names, t.Name); found && t.Plan != benchName {
+				return fmt.Errorf("the tenant %s exists with the plan %s, not %s: nothing is spent of it; use another database, or fewer --tenants",
+					t.Name, t.Plan, benchName)
+			}
+		}
+		if cursor = page.NextCursor; cursor == "" || len(page.Tenants) == 0 {
+			return nil
+		}
+	}
+}
+
+// do makes a call, whose answer must be 2xx and is decoded into what is not nil.
+func (a benchAPI) do(ctx context.Context, method, path string, body, into any) error {
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return err
+		}
 	}
 	path, query, _ := strings.Cut(path, "?")
 	target, err := url.JoinPath(a.url, path)
@@ -146,12 +182,15 @@ func (a benchAPI) do(ctx context.Context, method, path string, body any) error {
 		return err
 	}
 	if response.StatusCode/100 == 2 {
-		return nil
+		if into == nil {
+			return nil
+		}
+		return json.Unmarshal(answer, into)
 	}
 	var problem struct{ Code, Detail string }
 	_ = json.Unmarshal(answer, &problem) // what is none has no detail
 	hint := ""
-	if response.StatusCode == http.StatusForbidden && method == http.MethodPut {
+	if response.StatusCode == http.StatusForbidden && method != http.MethodPost {
 		hint = "; tenants are made with a key of the scope admin: use one, or name tenants to spend of by --tenant and --meter"
 	}
 	return fmt.Errorf("%s %s: %s: %s%s", method, target, response.Status, strings.TrimSuffix(problem.Detail, "."), hint)

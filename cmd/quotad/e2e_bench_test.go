@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -192,6 +194,54 @@ func TestBenchStoppedBySIGINTTellsWhatItHas(t *testing.T) {
 	}
 }
 
+// A stall that made somebody give up must show: it is in no time that was measured.
+func TestBenchStoppedBySIGINTTellsOfCallsWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 2)
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			w.Write([]byte("{}")) //nolint:errcheck
+			return
+		}
+		io.Copy(io.Discard, r.Body) //nolint:errcheck // so that the server sees the caller leave
+		asked <- struct{}{}
+		<-r.Context().Done()
+	}))
+	defer service.Close()
+	p := start(t, nil, "bench", "--url", service.URL, "--key=k", "--tenants=1", "--connections=2", "--duration=1h", "--warmup=0s")
+	waitUntil(t, "both calls wait", func() bool { return len(asked) == 2 })
+	p.stop(t, sigint)
+	out, err := io.ReadAll(p.lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "stopped early\ncalls without an answer then: 2, the oldest after "; !strings.Contains(string(out), want) {
+		t.Errorf("it printed:\n%s\nwant %q", out, want)
+	}
+}
+
+// A tenant that only has the name of those that are made keeps its plan and its quota.
+func TestBenchTakesNoTenantOfAnotherPlan(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	configure(t, db, strings.ReplaceAll(benchTestConfig, "globex", benchName+"-00002"))
+	flags := []string{"bench", "--url", startServe(t, db).url, "--key", adminKey(t, db), "--connections=1", "--duration=100ms", "--warmup=0s"}
+	p := start(t, nil, append(flags, "--tenants=2")...)
+	if code := p.wait(t); code != 1 || !strings.Contains(p.logged(), "the tenant quotad-bench-00002 exists with the plan few") {
+		t.Errorf("exit code %d, want 1 and a word about the tenant:\n%s", code, p.logged())
+	}
+	if code, out := output(t, append(flags, "--tenants=1")...); code != 0 {
+		t.Errorf("beside such a tenant: exit code %d: %s", code, out)
+	}
+	var plan string
+	if err := db.Owner(t).QueryRow(t.Context(), "select plan from quotad.account where tenant = $1", benchName+"-00002").Scan(&plan); err != nil || plan != "few" {
+		t.Errorf("its plan is %q, %v, want few", plan, err)
+	}
+	if entries := entriesOf(t, db); entries[benchName+"-00002"] > 0 || entries[benchName+"-00001"] == 0 {
+		t.Errorf("entries = %v, want only those of the tenant that was made", entries)
+	}
+}
+
 // A service that fails is told of by the kind of failure, and is no success.
 func TestBenchOfAServiceThatDiesFails(t *testing.T) {
 	t.Parallel()
@@ -236,7 +286,9 @@ func TestFlagsOfBenchAreChecked(t *testing.T) {
 	for i, c := range []struct{ flags, want string }{
 		{"--connections=0", "--connections must be 1 to 2000"},
 		{"--connections=2001", "--connections must be 1 to 2000"},
-		{"--rate=-1", "--rate must be 0 to 1000000"},
+		{"--rate=-1", "--rate must be 1 to 1000000; leave it out to send as fast as answers come"},
+		{"--rate=0", "--rate must be 1 to 1000000; leave it out to send as fast as answers come"},
+		{"--url=nonsense --key=k", `--url: "nonsense" must be a URL like http://host:port`},
 		{"--tenants=0", "--tenants must be 1 to 10000"},
 		{"--skew=11", "--skew must be 0 to 10"},
 		{"--skew=NaN", "--skew must be 0 to 10"},

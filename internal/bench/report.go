@@ -41,8 +41,7 @@ type line struct {
 	CPU       cpuLine `json:"cpu_us"`
 	// Written is what the database wrote, where the subject has anything written.
 	Written *writtenLine `json:"written_bytes,omitempty"`
-	// LateMS is how late the client itself sent one request in a hundred, where it
-	// sends at a pace.
+	// LateMS is how late one request in a hundred was sent, where they are sent at a pace.
 	LateMS   float64    `json:"late_p99_ms,omitempty"`
 	Compared []compared `json:"compared,omitempty"`
 }

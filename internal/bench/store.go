@@ -115,8 +115,7 @@ const (
 	grantBareCommitSQL  = `grant insert on public.bare_commit to quotad_service`
 )
 
-// So that none falls into a measurement, and each begins with clean buffers and pays for
-// the first change of each page.
+// So that none falls into a short measurement.
 const checkpointSQL = `checkpoint`
 
 // index: none. lock: none.

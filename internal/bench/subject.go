@@ -20,6 +20,7 @@ type subject struct {
 }
 
 func quotadBook(w *world) *book { return &w.quotad }
+func engineBook(w *world) *book { return &w.engine }
 func otherBook(w *world) *book  { return &w.other }
 
 func (s *suite) add(one *subject) *subject {
@@ -99,13 +100,14 @@ func (s *suite) transactions(who string, names []string, pipelined bool) *subjec
 	})
 }
 
-// inProcess is the engine without HTTP.
+// inProcess is the engine without HTTP, on a database of its own: a service takes what
+// another writes of its tenants for a reason to read them anew.
 func (s *suite) inProcess(who string, names []string, callers int) {
 	s.add(&subject{
 		name: fmt.Sprintf("quotad in process, %s, %d callers", who, callers),
-		mode: "engine", callers: callers, timeMax: asideTimeMax, book: quotadBook,
+		mode: "engine", needs: needsEngine, callers: callers, timeMax: asideTimeMax, book: engineBook,
 		spec: func(w *world, t task) any {
-			return sqlSpec{task: t, Database: w.quotad.URL, Names: names}
+			return sqlSpec{task: t, Database: w.engine.URL, Names: names}
 		},
 	})
 }

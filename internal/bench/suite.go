@@ -98,7 +98,8 @@ func (s *suite) instances(spread, hot *subject) {
 	} {
 		several := s.http(c.who+", three instances", asked{
 			names: c.names, connections: s.command.Connections[0], needs: needsMore,
-			servers: func(w *world) []*server { return append([]*server{w.serve}, w.serveMore...) },
+			servers: func(w *world) []*server { return w.serveMore },
+			book:    func(w *world) *book { return &w.more },
 		})
 		s.comparisons = append(s.comparisons, comparison{several, c.one, rates, c.target, false})
 	}

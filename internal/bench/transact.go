@@ -22,6 +22,8 @@ type sqlSpec struct {
 	// Pipelined sends a transaction in two round trips, as quotad does, instead of one
 	// for each statement.
 	Pipelined bool `json:"pipelined"`
+	// Each has the engine decide once for each tenant and end.
+	Each bool `json:"each"`
 }
 
 // roundTripMax bounds one of them; among callers of one tenant it includes the wait for

@@ -33,7 +33,8 @@ type part int
 const (
 	needsPlain     part = 1 << iota // the chi handler
 	needsExhausted                  // a tenant that has nothing left
-	needsMore                       // instances beside the first
+	needsEngine                     // a database for engines in process
+	needsMore                       // a database for several instances, and these
 	needsOther                      // a database for transactions
 	needsLarge                      // one with many entries and one with none, and their servers
 )
@@ -43,12 +44,14 @@ type world struct {
 	dir        string
 	program    string // quotad
 	postgres   *devpg.Server
-	quotad     book // of serve, and of engines in process
+	quotad     book // of serve, as the next ones are of one subject each
+	engine     book // of engines in process
 	other      book // of the transactions
+	more       book // of serveMore
 	large      book // of serveLarge
-	empty      book // of serveEmpty, and of nobody else
+	empty      book // of serveEmpty
 	serve      *server
-	serveMore  []*server // on the same database
+	serveMore  []*server
 	serveLarge *server
 	serveEmpty *server
 	plain      *server
@@ -124,6 +127,12 @@ func (w *world) fill(ctx context.Context, c *runCmd, note func(string)) error {
 		return err
 	}
 	others := map[string]*book{}
+	if w.needs&needsEngine != 0 {
+		others["engine"] = &w.engine
+	}
+	if w.needs&needsMore != 0 {
+		others["more"] = &w.more
+	}
 	if w.needs&needsOther != 0 {
 		others["transactions"] = &w.other
 	}
@@ -197,7 +206,8 @@ func (w *world) openBook(ctx context.Context, database string) (b book, err erro
 	return b, err
 }
 
-// listen starts quotad, and a second one, or the plain handler with one of its answers.
+// listen starts quotad, and what else is needed: several on databases of their own, and
+// the plain handler with an answer of the first.
 func (w *world) listen(ctx context.Context) (err error) {
 	if w.serve, err = w.startQuotad(ctx, &w.quotad); err != nil {
 		return err
@@ -210,8 +220,8 @@ func (w *world) listen(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for w.needs&needsMore != 0 && len(w.serveMore) < instances-1 {
-		more, err := w.startQuotad(ctx, &w.quotad)
+	for w.needs&needsMore != 0 && len(w.serveMore) < instances {
+		more, err := w.startQuotad(ctx, &w.more)
 		if err != nil {
 			return err
 		}
@@ -269,15 +279,20 @@ func (w *world) ask(ctx context.Context, tenant string) (answer plainSpec, err e
 	return answer, err
 }
 
-// checkpoint flushes what earlier runs left.
+// checkpoint flushes what earlier rounds left.
 func (w *world) checkpoint(ctx context.Context) error {
 	_, err := w.quotad.admin.Exec(ctx, checkpointSQL)
 	return err
 }
 
+// books are all of them, also those that there is no need for.
+func (w *world) books() []*book {
+	return []*book{&w.quotad, &w.engine, &w.other, &w.more, &w.large, &w.empty}
+}
+
 // verify has quotad prove every ledger.
 func (w *world) verify(ctx context.Context) error {
-	for _, b := range []book{w.quotad, w.other, w.large, w.empty} {
+	for _, b := range w.books() {
 		if b.admin == nil {
 			continue
 		}
@@ -296,7 +311,7 @@ func (w *world) close(ctx context.Context) error {
 			errs = append(errs, s.stop())
 		}
 	}
-	for _, b := range []book{w.quotad, w.other, w.large, w.empty} {
+	for _, b := range w.books() {
 		if b.admin != nil {
 			errs = append(errs, b.admin.Close(ctx))
 		}

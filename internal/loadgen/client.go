@@ -151,26 +151,28 @@ type instance struct {
 	head    []byte
 }
 
-func newInstance(text string, c *Client) (*instance, error) {
+// ParseURL reads where an instance is.
+func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.User != nil {
+		return nil, fmt.Errorf("%q must be a URL like http://host:port or https://host, without a query and a user", text)
+	}
+	return u, nil
+}
+
+func newInstance(text string, c *Client) (*instance, error) {
+	u, err := ParseURL(text)
 	if err != nil {
 		return nil, err
 	}
 	i := &instance{address: u.Host}
 	port := "80"
-	switch u.Scheme {
-	case "http":
-	case "https":
+	if u.Scheme == "https" {
 		port, i.tls = "443", &tls.Config{MinVersion: tls.VersionTLS12}
 		if c.TLS != nil {
 			i.tls = c.TLS.Clone()
 		}
 		i.tls.ServerName = u.Hostname()
-	default:
-		return nil, fmt.Errorf("%q is no URL of http or https", text)
-	}
-	if u.Host == "" || u.RawQuery != "" || u.User != nil {
-		return nil, fmt.Errorf("%q must have a host, and neither a query nor a user", text)
 	}
 	if u.Port() == "" {
 		i.address = net.JoinHostPort(u.Hostname(), port)

@@ -89,10 +89,13 @@ func (d Drive) Run(ctx context.Context, prepare func(ctx context.Context, i int)
 		telling.Go(func() { r.tell(start, done, d.Tell) })
 	}
 	err := group.Wait()
-	ended := time.Now()
+	until := r.until
+	if now := time.Now(); err != nil && now.Before(until) {
+		until = now
+	}
 	close(done)
 	telling.Wait()
-	m := r.measurement(r.window, ended)
+	m := r.measurement(r.from, until)
 	if err == nil && m.Counts == (Counts{}) {
 		err = ErrNothing
 	}
@@ -121,6 +124,7 @@ func (r *run) closed(ctx context.Context, call Caller) error {
 		}
 		outcome, err := call(ctx)
 		if err != nil {
+			r.stopped(ctx, outcome, time.Since(started))
 			return err
 		}
 		ended := time.Now()
@@ -149,24 +153,29 @@ func (r *run) open(ctx context.Context, call Caller) error {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			r.recordLate(time.Since(due))
 		}
 		var outcome Outcome
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if time.Now().After(sendUntil) {
+		sent := time.Now()
+		if sent.After(sendUntil) {
 			outcome = failed(notSent, 1, "the service is slower than the rate, or there are too few connections")
 		} else {
 			var err error
 			if outcome, err = call(ctx); err != nil {
+				r.stopped(ctx, outcome, time.Since(due))
 				return err
 			}
 		}
 		ended := time.Now()
 		// One that was due before and is answered in the measured time counts, too: where
 		// the rate is too high, nothing that is due in it may be answered at all.
-		r.record(outcome, ended.Sub(due), ended, r.holds(due) || r.holds(ended))
+		measured := r.holds(due) || r.holds(ended)
+		r.record(outcome, ended.Sub(due), ended, measured)
+		if measured && !sent.After(sendUntil) {
+			r.recordLate(sent.Sub(due))
+		}
 	}
 }
 

@@ -189,11 +189,63 @@ func TestAPacedRequestIsTimedFromWhenItWasDue(t *testing.T) {
 	if m.P50 < 5*stall {
 		t.Errorf("p50 = %s with one caller that takes %s for each of %d requests, want at least %s", m.P50, stall, m.Total.Allowed, 5*stall)
 	}
+	if m.LateP99 < 5*stall {
+		t.Errorf("sent late by p99 %s, want the wait for a free caller, too", m.LateP99)
+	}
 	if due := m.Total.Allowed + m.Total.Failed; due < 100 || due > 400 || m.Total.Allowed > 50 {
 		t.Errorf("%+v in %s, want about 200 that were due and 20 that were answered", m.Total, d.Time)
 	}
 	if len(m.Failures) != 1 || m.Failures[0].Kind != notSent || m.Failures[0].Count != m.Total.Failed {
 		t.Errorf("failures = %+v, want %d of the kind %q", m.Failures, m.Total.Failed, notSent)
+	}
+}
+
+// A rate is what was due in the time that was planned: it must not look higher since the
+// last request was answered before the end.
+func TestAPacedRunIsMeasuredToItsPlannedEnd(t *testing.T) {
+	t.Parallel()
+	d := Drive{Callers: 1, Time: 400 * time.Millisecond, PerSecond: 5}
+	m, err := d.Run(t.Context(), after(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Time != d.Time {
+		t.Errorf("measured for %s, want %s: %+v", m.Time, d.Time, m)
+	}
+}
+
+// A service that stalls until nobody waits any longer has not been quick.
+func TestARunThatIsStoppedTellsOfCallsWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	const callers = 3
+	for _, perSecond := range []int{0, 1000} {
+		ctx, stop := context.WithCancel(t.Context())
+		d := Drive{Callers: callers, Time: time.Minute, PerSecond: perSecond}
+		var stalled sync.WaitGroup
+		stalled.Add(callers)
+		go func() {
+			stalled.Wait()
+			stop()
+		}()
+		m, err := d.Run(ctx, func(context.Context, int) (Caller, error) {
+			answered := false
+			return func(ctx context.Context) (Outcome, error) {
+				if !answered {
+					answered = true
+					return Outcome{Counts: Counts{Allowed: 1}}, nil
+				}
+				stalled.Done()
+				<-ctx.Done()
+				return Outcome{}, ctx.Err()
+			}, nil
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%d a second: err = %v, want %v", perSecond, err, context.Canceled)
+		}
+		if m.Unended.Calls != callers || m.Unended.Oldest <= 0 || m.Total.Allowed != callers {
+			t.Errorf("%d a second: %+v, want %d calls that were answered, and %d that were not", perSecond, m, callers, callers)
+		}
+		stop()
 	}
 }
 
@@ -305,7 +357,7 @@ func TestLoadsOutOfBoundsAreRefused(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	for _, url := range []string{"", "127.0.0.1:80", "ftp://x", "http://user@x", "http://x?y", "http:///"} {
+	for _, url := range []string{"", "127.0.0.1:80", "ftp://x", "http://user@x", "http://x?y", "http:///", "http://:80", "x:y"} {
 		client := Client{URLs: []string{url}, Items: []Item{{}}}
 		if _, err := client.Each(t.Context()); err == nil {
 			t.Errorf("%q: no error", url)

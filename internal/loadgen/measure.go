@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 	"sync"
@@ -63,13 +64,20 @@ type Measurement struct {
 	P99       time.Duration `json:"p99_ns"`
 	P999      time.Duration `json:"p999_ns"`
 	Max       time.Duration `json:"max_ns"`
-	// LateP99 is how late a request was sent in an open loop though a caller was free: what
-	// the client itself adds to the times.
+	// LateP99 is how late a request was sent in an open loop, since the client was late or no
+	// caller was free: the part of the times that is not the service's, unless it stalled.
 	LateP99  time.Duration `json:"late_p99_ns"`
+	Unended  Unended       `json:"unended"`
 	Time     time.Duration `json:"time_ns"` // that was measured
 	Counts   Counts        `json:"counts"`  // in that time
 	Total    Counts        `json:"total"`   // in the whole run
 	Failures []Failure     `json:"failures,omitempty"`
+}
+
+// Unended are calls without an answer when a run was stopped. They are in no other figure.
+type Unended struct {
+	Calls  int64         `json:"calls"`
+	Oldest time.Duration `json:"oldest_ns"` // how long its answer was awaited
 }
 
 // A recorder keeps what all callers saw.
@@ -79,6 +87,7 @@ type recorder struct {
 	all        Counts
 	measured   Counts
 	failures   map[string]*Failure
+	unended    Unended
 	last       time.Time // when the last measured call ended
 }
 
@@ -119,6 +128,17 @@ func (r *recorder) fail(f Failure) {
 	have.Count += f.Count
 }
 
+// stopped counts a call that the end of ctx interrupted, unless it had failed before.
+func (r *recorder) stopped(ctx context.Context, o Outcome, waited time.Duration) {
+	if ctx.Err() == nil || o.Failed > 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unended.Calls++
+	r.unended.Oldest = max(r.unended.Oldest, waited)
+}
+
 func (r *recorder) recordLate(late time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,19 +151,16 @@ func (r *recorder) counted() Counts {
 	return r.all
 }
 
-// measurement sums up a run that ended when it was to, or before.
-func (r *recorder) measurement(w window, ended time.Time) Measurement {
-	until := w.until
-	if ended.Before(until) {
-		until = ended
-	}
+// measurement sums up a run that was measured from an instant until another, or until
+// its last answer where that came later.
+func (r *recorder) measurement(from, until time.Time) Measurement {
 	if r.last.After(until) {
 		until = r.last
 	}
 	m := Measurement{
 		P50: quantile(r.took, 50), P90: quantile(r.took, 90), P99: quantile(r.took, 99), P999: quantile(r.took, 99.9),
 		Max: time.Duration(r.took.Max()) * time.Microsecond, LateP99: quantile(r.late, 99),
-		Time: max(0, until.Sub(w.from)), Counts: r.measured, Total: r.all,
+		Time: max(0, until.Sub(from)), Unended: r.unended, Counts: r.measured, Total: r.all,
 	}
 	if m.Time > 0 {
 		m.PerSecond = float64(m.Counts.Decisions()) / m.Time.Seconds()
