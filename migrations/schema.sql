@@ -79,6 +79,7 @@ CREATE TABLE quotad.account (
     next_plan_at timestamp with time zone,
     override_set_id bigint DEFAULT 0 NOT NULL,
     terms_at timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
+    room text DEFAULT repeat(' '::text, 160),
     CONSTRAINT account_billing_anchor CHECK (((billing_anchor >= 1) AND (billing_anchor <= 31))),
     CONSTRAINT account_head_hash_is_sha256 CHECK ((octet_length(head_hash) = 32)),
     CONSTRAINT account_next_plan CHECK (((next_plan IS NULL) = (next_plan_at IS NULL))),
@@ -87,7 +88,7 @@ CREATE TABLE quotad.account (
     CONSTRAINT account_status CHECK ((status = ANY (ARRAY['active'::text, 'suspended'::text, 'closed'::text]))),
     CONSTRAINT account_tenant_length CHECK (((octet_length(tenant) >= 1) AND (octet_length(tenant) <= 256)))
 )
-WITH (fillfactor='50');
+WITH (fillfactor='90');
 
 COMMENT ON TABLE quotad.account IS 'One row per tenant. Whoever changes anything of a tenant locks its row first.';
 
@@ -100,6 +101,8 @@ COMMENT ON COLUMN quotad.account.open_holds IS 'How many of the tenant''s holds 
 COMMENT ON COLUMN quotad.account.override_set_id IS 'The overrides in force; 0 for none.';
 
 COMMENT ON COLUMN quotad.account.terms_at IS 'When plan, next_plan or override_set_id were last changed, in the tenant''s own time.';
+
+COMMENT ON COLUMN quotad.account.room IS 'As long as the row, until its first entry: room in the page for its next version. Means nothing.';
 
 ALTER TABLE quotad.account ALTER COLUMN tenant_id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME quotad.account_tenant_id_seq
@@ -326,17 +329,20 @@ CREATE TABLE quotad.meter_total (
     last_at timestamp with time zone NOT NULL,
     returned bigint DEFAULT 0 NOT NULL,
     levels json,
+    room text DEFAULT repeat(' '::text, 160),
     CONSTRAINT meter_total_levels CHECK ((json_typeof(levels) = 'object'::text)),
     CONSTRAINT meter_total_range CHECK ((((units >= 0) AND (units <= '999999999999999'::bigint)) AND ((held >= 0) AND (held <= '999999999999999'::bigint)) AND (calls >= 0))),
     CONSTRAINT meter_total_returned CHECK (((returned >= 0) AND (returned <= units)))
 )
-WITH (fillfactor='50');
+WITH (fillfactor='90');
 
 COMMENT ON TABLE quotad.meter_total IS 'The newest running total of a meter; subject 0 is the whole tenant. last_at is the last entry that used units.';
 
 COMMENT ON COLUMN quotad.meter_total.returned IS 'Units given back by corrections, which are in no running total.';
 
 COMMENT ON COLUMN quotad.meter_total.levels IS 'The levels of token buckets, GCRA and leaky buckets on the meter: those per tenant at subject 0, those per subject at the subject. {limit: [plan_version_id, override_set_id, units, remainder, denominator, at in microseconds]}: units + remainder/denominator at an instant, and the plan version and the overrides (0 for none) that it was written under. Limits that the plan does not have now stay. Null for none.';
+
+COMMENT ON COLUMN quotad.meter_total.room IS 'As long as the row, until its first update: room in the page for its next version. Means nothing.';
 
 CREATE TABLE quotad.override_set (
     override_set_id bigint NOT NULL,

@@ -120,6 +120,7 @@ func hotStatements(busy int64, calls int32) []hotStatement {
 		{"accounts", updateAccountsSQL, []string{tenants, two, instant, hashes, two, two}, []string{"account_pkey"}},
 		{"subjects", insertSubjectsSQL, []string{tenants, "'{8,9}'", "'{x,y}'", hashes, hashes}, nil},
 		{"totals_upserted", upsertTotalsSQL, []string{tenants, meters, two, two, two, two, two, instant, "array['{}', null]::json[]"}, nil},
+		{"totals_updated", updateTotalsSQL, []string{tenants, meters, two, two, two, two, two, instant, "array['{}', null]::json[]"}, []string{"meter_total_pkey"}},
 		{"entries", insertEntriesSQL, []string{
 			tenants, "'{50000,50001}'", instant, instant, "'{consume,consume}'", meters, two, two, two, two, two, uuids, two, two,
 			"'{\"{}\",\"{1,2}\"}'", "gen_random_uuid()", hashes, hashes, two, "'{null,\"{1,2}\"}'",

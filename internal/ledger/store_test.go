@@ -201,6 +201,7 @@ func TestTotalsAreTheNewestOnes(t *testing.T) {
 					s = SubjectRow{ID: known.SubjectID, Digest: known.Digest}
 					if subject == "" || s.ID != 0 {
 						total = j.totals[totalKey{meter, s.ID}]
+						total.Stored = total != Total{}
 					}
 				}
 				want, wantSubjects = append(want, total), append(wantSubjects, s)

@@ -57,7 +57,8 @@ func QueueWrite(b *pgx.Batch, w *Write) {
 // index: account_pkey. lock: held already; no indexed column changes, so updates stay HOT.
 const updateAccountsSQL = `
 update quotad.account a
-set seq = u.seq, last_at = u.last_at, head_hash = u.head_hash, subject_seq = u.subject_seq, open_holds = u.open_holds
+set seq = u.seq, last_at = u.last_at, head_hash = u.head_hash, subject_seq = u.subject_seq, open_holds = u.open_holds,
+    room = null
 from unnest($1::bigint[], $2::bigint[], $3::timestamptz[], $4::bytea[], $5::bigint[], $6::integer[])
   as u(tenant_id, seq, last_at, head_hash, subject_seq, open_holds)
 where a.tenant_id = u.tenant_id`
@@ -110,11 +111,12 @@ select u.tenant_id, u.meter_id, u.subject_id, u.units, u.returned, u.held, u.cal
 from ` + totalsOf + `
 on conflict (tenant_id, meter_id, subject_id) do update
 set units = excluded.units, returned = excluded.returned, held = excluded.held, calls = excluded.calls, last_at = excluded.last_at,
-    levels = excluded.levels`
+    levels = excluded.levels, room = null`
 
 	updateTotalsSQL = `
 update quotad.meter_total t
-set units = u.units, returned = u.returned, held = u.held, calls = u.calls, last_at = u.last_at, levels = u.levels
+set units = u.units, returned = u.returned, held = u.held, calls = u.calls, last_at = u.last_at, levels = u.levels,
+    room = null
 from ` + totalsOf + `
 where t.tenant_id = u.tenant_id and t.meter_id = u.meter_id and t.subject_id = u.subject_id`
 )
