@@ -49,7 +49,7 @@ microbench: ## Go benchmarks of single parts
 	go test -run '^$$' -bench . ./internal/...
 
 .PHONY: soak
-soak: ## What finds more the longer it runs: fuzzers, long tests, all faults again and again; 50 minutes
+soak: ## What finds more the longer it runs: fuzzers, long tests, all faults again and again; 45 minutes
 	@FUZZTIME=$(FUZZTIME) SOAK=$(SOAK) bash .ci/soak
 
 .PHONY: faults
