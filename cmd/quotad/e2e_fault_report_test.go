@@ -23,7 +23,7 @@ type faultReport struct {
 	rows map[string]faultRow
 }
 
-// add adds one run of a fault, or several.
+// add adds one run of a fault, or several, and says so where a table is asked for.
 func (r *faultReport) add(name string, more *faultRow, failed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,9 +33,13 @@ func (r *faultReport) add(name string, more *faultRow, failed bool) {
 	row.recovered(more.longest)
 	row.failed = row.failed || failed
 	r.rows[name] = row
+	if os.Getenv(faultTableEnv) != "" { // someone waits for the table
+		fmt.Fprintf(os.Stderr, "%4.0f s: fault %d of %d, %s: %d runs, %d acknowledged\n",
+			time.Since(r.started).Seconds(), len(r.rows), len(faults), name, row.runs, row.Acknowledged)
+	}
 }
 
-// print writes the table to the test's log, and to the file that the environment names.
+// print writes the table to the file that the environment names, or to the test's log.
 func (r *faultReport) print(t *testing.T) {
 	t.Helper()
 	r.mu.Lock()
@@ -51,11 +55,11 @@ func (r *faultReport) print(t *testing.T) {
 			}
 		}
 	}
-	t.Log("\n" + table.String())
-	if path := os.Getenv(faultTableEnv); path != "" {
-		if err := os.WriteFile(path, []byte(table.String()), 0o644); err != nil {
-			t.Error(err)
-		}
+	path := os.Getenv(faultTableEnv)
+	if path == "" {
+		t.Log("\n" + table.String())
+	} else if err := os.WriteFile(path, []byte(table.String()), 0o644); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -44,7 +44,7 @@ var faults = []fault{
 	{name: "the wire goes silent at round 2", slow: true, proxied: true, ignorant: true, inject: breaking(onRound2, true)},
 	{name: "the wire goes silent at the commit", proxied: true, ignorant: true, inject: breaking(onCommit, true)},
 	{name: "clients vanish", ignorant: true, inject: vanish},
-	{name: "5,000 calls with one key", inject: oneKey},
+	{name: "5,000 calls with one key", slow: true, inject: oneKey},
 	{name: "5,000 calls with one key, two bodies", inject: twoBodies},
 	{name: "limits in opposite orders", inject: oppositeOrders},
 	{name: "the disk of the database is full", server: &alone, place: tablesOnDisk, inject: fillTables},
@@ -57,7 +57,7 @@ var faults = []fault{
 	{name: "the primary is lost, its address follows", server: &durable, place: paired, ignorant: true, inject: losePrimary},
 	{name: "the primary is lost, the URL names both", slow: true, server: &durable, place: pairedByURL, ignorant: true, inject: losePrimary},
 	{name: "the standby stalls and goes on", slow: true, server: &durable, place: paired, ignorant: true, inject: stallStandby},
-	{name: "the standby stalls, the primary is lost", server: &durable, place: paired, ignorant: true, inject: loseStalled},
+	{name: "the standby stalls, the primary is lost", slow: true, server: &durable, place: paired, ignorant: true, inject: loseStalled},
 	{name: "waits for the standby are cancelled", slow: true, server: &durable, place: paired, ignorant: true, inject: loseCancelled},
 	{name: "the address leads to a hot standby", slow: true, server: &durable, place: paired, ignorant: true, inject: leadToStandby},
 }

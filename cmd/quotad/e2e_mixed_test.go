@@ -23,7 +23,7 @@ const (
 	mixedCallsMin = 2_500
 )
 
-// Every kind of limit, three instances, one hot tenant and a thousand cold ones, keys
+// Every kind of limit, three instances, one hot tenant and two hundred cold ones, keys
 // sent to two instances at once, sent again and reused, a plan that changes all the
 // time: whatever was admitted and answered must follow from the ledger, and the ledger
 // from the rules. SIM_SEED repeats a run's requests, though not their interleaving.

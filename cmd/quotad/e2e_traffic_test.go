@@ -12,7 +12,9 @@ import (
 )
 
 const (
-	mixedCold = 1000
+	// mixedCold is few enough for verify, which looks at each tenant, not to take longer
+	// than the traffic.
+	mixedCold = 200
 	// Small tenants have one limit that counts for as long as any test is, and each has a
 	// few calls, one tenant after another, so that their history can be searched for an
 	// order that explains it.

@@ -197,7 +197,7 @@ func (a *target) heads() []attack {
 		{"lines that end in LF", "GET /healthz HTTP/1.1\nHost: q\nConnection: close\n\n", []int{200}},
 		{"an expectation", a.post("Expect: 100-continue\r\n"+sized(dryRun), dryRun) + last, []int{100, 200, 200}},
 		{"another expectation", a.post("Expect: 200-ok\r\nConnection: close\r\n"+sized(dryRun), dryRun), []int{417}},
-		{"an expectation without a key: no body is asked for", "POST /v1/consume HTTP/1.1\r\nHost: q\r\nExpect: 100-continue\r\n" + sized(dryRun) + "\r\n", []int{401}},
+		{"an expectation without a key: no body is asked for", "POST /v1/consume HTTP/1.1\r\nHost: q\r\nExpect: 100-continue\r\nConnection: close\r\n" + sized(dryRun) + "\r\n", []int{401}},
 		{"WebSocket", health + "Connection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n", []int{200}},
 		{"HTTP/2 by upgrade", health + "Connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n", []int{200}},
 	}

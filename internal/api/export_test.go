@@ -140,7 +140,7 @@ func TestAnExportIsTheWholeList(t *testing.T) {
 		}
 		s.consume(string(body)).want(t, 200)
 	}
-	s.fillLedger("huge", 2*ledger.EntriesMax)
+	s.fillLedger("huge", pgtest.Rounds(2*ledger.EntriesMax))
 	held := s.holds("", `{"tenant":"huge","meter":"api.calls","cost":7}`).want(t, 200).decision(t).Hold.ID.String()
 	s.consume(`{"tenant":"huge","meter":"api.calls"}`).want(t, 200)
 	s.holds(held+"/settle", `{"tenant":"huge","cost":3}`).want(t, 200)
@@ -313,7 +313,7 @@ func TestAnExportMayTakeLongerThanARequest(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.consume(`{"tenant":"huge","meter":"api.calls"}`).want(t, 200)
-	s.fillLedger("huge", 2*ledger.EntriesMax)
+	s.fillLedger("huge", pgtest.Rounds(2*ledger.EntriesMax))
 	impatient := httptest.NewUnstartedServer(s.handler)
 	impatient.Config.ReadTimeout = 100 * time.Millisecond
 	impatient.Config.WriteTimeout = 100 * time.Millisecond

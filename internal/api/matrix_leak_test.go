@@ -45,7 +45,10 @@ func TestNoAnswerAndNoLogLineGivesAnythingAway(t *testing.T) {
 		if secret := s.secretIn(text); secret != "" {
 			t.Errorf("%s %s gives a secret away: %s", r.method, r.path, text)
 		}
-		if found := insides.FindString(a.body); found != "" && r.path != "/openapi.json" && r.path != "/metrics" { // which have words of their own
+		if a.status == http.StatusOK && (strings.HasPrefix(r.path, "/openapi.json") || strings.HasPrefix(r.path, "/metrics")) {
+			return // they are long, and have words of their own
+		}
+		if found := insides.FindString(a.body); found != "" {
 			t.Errorf("%s %s shows %q: %s", r.method, r.path, found, a.body)
 		}
 	}

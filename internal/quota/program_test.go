@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	benches       = 4 // databases, each with programs of its own
+	programs      = 600 // each run has others
+	benches       = 4   // databases, each with programs of its own
 	benchEngines  = 3
 	programsMax   = 800 // of one database, which has room for a thousand plans
 	shorteningMax = 200 // programs tried to make a failing one shorter
@@ -50,7 +51,9 @@ func TestProgramsGetWhatTheDesignSays(t *testing.T) {
 	for i := range uint64(benches) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			more := func(n uint64) bool { return !t.Failed() && (n < programs/benches || time.Now().Before(until)) }
+			more := func(n uint64) bool {
+				return !t.Failed() && (n < uint64(pgtest.Rounds(programs)/benches) || time.Now().Before(until))
+			}
 			for n := uint64(0); more(n); {
 				t.Run(fmt.Sprint(n), func(t *testing.T) {
 					b := newBench(t)

@@ -84,7 +84,7 @@ func TestEverythingFollowsAcrossChangesOfTerms(t *testing.T) {
 		return at.UTC()
 	}
 	var said []Decision
-	for i := range 160 {
+	for i := range pgtest.Rounds(160) {
 		w.db.AdvanceClock(t, time.Duration(1+random.IntN(6_000_000))*time.Microsecond)
 		switch random.IntN(6) {
 		case 0:
