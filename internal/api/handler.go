@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,7 @@ type Handler struct {
 	log      *slog.Logger
 	document []byte // OpenAPI
 	router   *chi.Mux
+	fixed    map[fixedRoute]http.HandlerFunc
 	calls    sync.Pool // of *call
 	metrics  *httpMetrics
 	warnings lineLimit
@@ -87,7 +89,17 @@ func New(config Config) (*Handler, error) {
 }
 
 // ServeHTTP serves one request.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.router.ServeHTTP(w, r) }
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if serve := h.fixed[fixedRoute{r.Method, r.URL.Path}]; serve != nil && r.URL.RawPath == "" {
+		serve(w, r)
+		return
+	}
+	h.router.ServeHTTP(w, r)
+}
+
+// A fixedRoute is a route whose path has no parameters. It needs no router, which would
+// copy the request to have somewhere to leave them.
+type fixedRoute struct{ method, path string }
 
 // Drain turns /readyz to 503, so that whoever balances load looks elsewhere.
 func (h *Handler) Drain() { h.draining.Store(true) }
@@ -95,9 +107,13 @@ func (h *Handler) Drain() { h.draining.Store(true) }
 // newRouter builds the router from the table. GET answers HEAD too.
 func (h *Handler) newRouter(routes []Route) *chi.Mux {
 	mux := chi.NewMux()
+	h.fixed = make(map[fixedRoute]http.HandlerFunc)
 	for _, rt := range routes {
 		serve := h.serve(rt)
 		mux.Method(rt.Method, rt.Pattern, serve)
+		if !strings.ContainsAny(rt.Pattern, "{*") {
+			h.fixed[fixedRoute{rt.Method, rt.Pattern}] = serve
+		}
 		if rt.Method == http.MethodGet {
 			mux.Method(http.MethodHead, rt.Pattern, serve)
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // An Account is a tenant's row as it was locked.
@@ -62,9 +63,9 @@ func QueueAccounts(b *pgx.Batch, tenants []string, got func(Account)) {
 
 func queueAccountRows(b *pgx.Batch, sql string, tenants []string, got func(Account)) {
 	b.Queue(sql, tenants).Query(func(rows pgx.Rows) error {
+		var a Account // one for all rows: each sets every field
+		var hash pgtype.DriverBytes
 		for rows.Next() {
-			var a Account
-			hash := a.HeadHash[:]
 			if err := rows.Scan(&a.TenantID, &a.Tenant, &a.Plan, &a.Status, &a.Timezone, &a.BillingAnchor,
 				&a.CalendarPast, &a.NextPlan, &a.NextPlanAt, &a.OverrideSetID, &a.TermsAt,
 				&a.Seq, &a.LastAt, &hash, &a.SubjectSeq, &a.OpenHolds); err != nil {

@@ -192,7 +192,7 @@ func queueEntries(b *pgx.Batch, postings []Posting) {
 		}
 	}
 	b.Queue(insertEntriesSQL, tenantIDs, seqs, ats, effectiveAts, kinds, meterIDs, subjectIDs, units, held, totals,
-		subjectTotals, requestIDs, refSeqs, versions, limitsUsed, postings[0].BatchID, dimsDigests, hashes, overrideSets, limitsHeld)
+		subjectTotals, requestIDs, refSeqs, versions, limitsUsed, [16]byte(postings[0].BatchID), dimsDigests, hashes, overrideSets, limitsHeld)
 }
 
 func arrayLiteral(values []int64) string {

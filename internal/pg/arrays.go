@@ -16,25 +16,27 @@ import (
 // microsecondsTo2000 is what the server's timestamps count from, in Unix microseconds.
 const microsecondsTo2000 = 946_684_800_000_000
 
-// sendArrays makes slices of the types that batches are made of cheap to send.
+// sendArrays makes slices of the types that batches are made of cheap to send, on the one
+// connection that m is of.
 func sendArrays(m *pgtype.Map) {
-	sendArray(m, pgtype.Int8ArrayOID, pgtype.Int8OID, func(b []byte, v int64) []byte {
+	buffer := make([]byte, bufferBytes)
+	sendArray(m, buffer, pgtype.Int8ArrayOID, pgtype.Int8OID, func(b []byte, v int64) []byte {
 		return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(v))
 	})
-	sendArray(m, pgtype.Int4ArrayOID, pgtype.Int4OID, func(b []byte, v int32) []byte {
+	sendArray(m, buffer, pgtype.Int4ArrayOID, pgtype.Int4OID, func(b []byte, v int32) []byte {
 		return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, 4), uint32(v))
 	})
-	sendArray(m, pgtype.TimestamptzArrayOID, pgtype.TimestamptzOID, func(b []byte, v time.Time) []byte {
+	sendArray(m, buffer, pgtype.TimestamptzArrayOID, pgtype.TimestamptzOID, func(b []byte, v time.Time) []byte {
 		return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(b, 8), uint64(v.UnixMicro()-microsecondsTo2000))
 	})
-	sendArray(m, pgtype.UUIDArrayOID, pgtype.UUIDOID, func(b []byte, v uuid.UUID) []byte {
+	sendArray(m, buffer, pgtype.UUIDArrayOID, pgtype.UUIDOID, func(b []byte, v uuid.UUID) []byte {
 		return append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v[:]...)
 	})
-	sendArray(m, pgtype.TextArrayOID, pgtype.TextOID, func(b []byte, v string) []byte {
+	sendArray(m, buffer, pgtype.TextArrayOID, pgtype.TextOID, func(b []byte, v string) []byte {
 		return append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...)
 	})
-	sendArray(m, pgtype.ByteaArrayOID, pgtype.ByteaOID, appendBytes)
-	sendArray(m, pgtype.JSONArrayOID, pgtype.JSONOID, appendBytes)
+	sendArray(m, buffer, pgtype.ByteaArrayOID, pgtype.ByteaOID, appendBytes)
+	sendArray(m, buffer, pgtype.JSONArrayOID, pgtype.JSONOID, appendBytes)
 }
 
 // appendBytes appends an element of bytes, of which nil is null.
@@ -45,17 +47,18 @@ func appendBytes(b, v []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(v))), v...)
 }
 
-func sendArray[T any](m *pgtype.Map, arrayOID, elementOID uint32, element func([]byte, T) []byte) {
+func sendArray[T any](m *pgtype.Map, buffer []byte, arrayOID, elementOID uint32, element func([]byte, T) []byte) {
 	known, ok := m.TypeForOID(arrayOID)
 	if !ok {
 		return
 	}
-	m.RegisterType(&pgtype.Type{Name: known.Name, OID: arrayOID, Codec: &arrayCodec[T]{known.Codec, elementOID, element}})
+	m.RegisterType(&pgtype.Type{Name: known.Name, OID: arrayOID, Codec: &arrayCodec[T]{known.Codec, buffer, elementOID, element}})
 }
 
 // An arrayCodec is the library's, but for a slice of T that is sent in binary.
 type arrayCodec[T any] struct {
 	pgtype.Codec
+	buffer     []byte // for the parameters of one statement, shared by all types of the connection
 	elementOID uint32
 	element    func(b []byte, v T) []byte // appends the length of an element and its bytes
 }
@@ -76,6 +79,9 @@ func (c *arrayCodec[T]) Encode(value any, b []byte) ([]byte, error) {
 	values := value.([]T)
 	if values == nil {
 		return nil, nil
+	}
+	if len(b) == 0 { // those of the statement before were copied when it was queued
+		b = c.buffer[:0]
 	}
 	dimensions, flags := uint32(1), uint32(0)
 	if len(values) == 0 {

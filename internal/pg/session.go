@@ -30,6 +30,7 @@ type Session struct {
 	Heard func()
 
 	conn   *pgx.Conn
+	buffer sendBuffer
 	pooled bool // through a pooler in transaction mode
 	closed bool
 }
@@ -69,7 +70,7 @@ func connect(ctx context.Context, config *pgx.ConnConfig, s *Session) (*Session,
 	}
 	connected.Store(true)
 	sendArrays(conn.TypeMap())
-	s.conn = conn
+	s.conn, s.buffer = conn, make(sendBuffer, bufferBytes)
 	return s, nil
 }
 
@@ -98,6 +99,7 @@ func (s *Session) Send(ctx context.Context, b *pgx.Batch, timeout time.Duration)
 	if s.pooled {
 		setPlans(b)
 	}
+	s.conn.PgConn().Frontend().Send(s.buffer)
 	err := s.conn.SendBatch(context.WithoutCancel(ctx), b).Close()
 	if s.Heard != nil && (err == nil || Refused(err)) {
 		s.Heard()

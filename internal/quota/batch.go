@@ -24,6 +24,7 @@ type batch struct {
 	snapshot  *catalog.Snapshot
 	clock     ledger.Clock
 	span      readSpan
+	works     []tenantWork // never grows: tenants points into it
 	tenants   []*tenantWork
 	byName    map[string]*tenantWork
 	results   []result
@@ -72,27 +73,47 @@ type result struct {
 	err      error
 }
 
+// newBatch begins a batch in the memory of the runner's last one, of which nothing is in
+// use any more.
 func newBatch(r *runner, calls []*call, wait bool) *batch {
+	last := r.last
+	clear(last.byName)
 	b := &batch{
 		runner:   r,
 		wait:     wait,
 		trial:    trial{batch: true},
 		id:       uuid.New(),
 		snapshot: r.engine.snapshot.Load(),
-		byName:   make(map[string]*tenantWork),
+		works:    emptied(last.works, len(calls)),
+		tenants:  emptied(last.tenants, len(calls)),
+		byName:   last.byName,
+		results:  emptied(last.results, len(calls)),
+		write: ledger.Write{
+			Accounts: emptied(last.write.Accounts, len(calls)),
+			Totals:   emptied(last.write.Totals, len(calls)),
+			Postings: emptied(last.write.Postings, len(calls)),
+		},
 	}
-	for _, c := range calls {
-		name := c.request.Tenant
-		t := b.byName[name]
-		if t == nil {
-			t = &tenantWork{name: name}
-			b.byName[name] = t
-			b.tenants = append(b.tenants, t)
-		}
-		t.calls = append(t.calls, c)
+	r.last = b
+	own := slices.Clone(calls) // of which each tenant has the part that is its first call
+	for i, c := range calls {
 		c.unknown = false
+		if t := b.byName[c.request.Tenant]; t != nil {
+			t.calls = append(t.calls, c)
+			continue
+		}
+		b.works = append(b.works, tenantWork{name: c.request.Tenant, calls: own[i : i+1 : i+1]})
+		t := &b.works[len(b.works)-1]
+		b.byName[t.name] = t
+		b.tenants = append(b.tenants, t)
 	}
 	return b
+}
+
+// emptied returns s without its elements and with room for size of them.
+func emptied[T any](s []T, size int) []T {
+	clear(s)
+	return slices.Grow(s[:0], size)
 }
 
 // run carries the batch out and answers its calls, but for those left in elsewhere. On
@@ -150,10 +171,10 @@ func (b *batch) decide() {
 				if c.stand != standing {
 					continue
 				}
-				res := result{call: c, work: t}
-				res.verdict, res.err = b.decideCall(t, c)
+				b.results = append(b.results, result{call: c, work: t})
+				res := &b.results[len(b.results)-1]
+				res.err = b.decideCall(res)
 				res.afterSeq = t.account.Seq
-				b.results = append(b.results, res)
 			}
 		}
 		b.collect(t)
@@ -182,40 +203,43 @@ func (b *batch) leave(t *tenantWork) {
 	}
 }
 
-func (b *batch) decideCall(t *tenantWork, c *call) (verdict, error) {
+// decideCall fills in the verdict of a result.
+func (b *batch) decideCall(res *result) (err error) {
+	t, c, v := res.work, res.call, &res.verdict
 	if t.book == nil {
-		return verdict{}, &Error{Code: CodeInternal, Err: errors.New("the tenant's plan cannot be compiled, or its levels cannot be read")}
+		return &Error{Code: CodeInternal, Err: errors.New("the tenant's plan cannot be compiled, or its levels cannot be read")}
 	}
 	r := &c.request
 	if c.stand {
-		return t.book.stand(r.Tenant, r.Subject), nil
+		*v = t.book.stand(r.Tenant, r.Subject)
+		return nil
 	}
 	keyed := r.Key != "" && !r.DryRun
 	if kept, ok := t.keys[r.Key]; ok && keyed {
 		if kept.requestHash != c.fingerprint() {
-			return verdict{}, &Error{Code: CodeKeyReused, Faults: []Fault{{
+			return &Error{Code: CodeKeyReused, Faults: []Fault{{
 				"Idempotency-Key", "was used before for another request",
 			}}}
 		}
-		return verdict{decision: Decision{Allowed: true, Tenant: r.Tenant, Replayed: true, Encoded: kept.answer}}, nil
+		v.decision = Decision{Allowed: true, Tenant: r.Tenant, Replayed: true, Encoded: kept.answer}
+		return nil
 	}
 	id, err := c.newID()
 	if err != nil {
-		return verdict{}, &Error{Code: CodeInternal, Err: err}
+		return &Error{Code: CodeInternal, Err: err}
 	}
-	v, err := t.answer(r, id)
-	if err != nil || v.decision.Replayed {
-		return v, err
+	if *v, err = t.answer(r, id); err != nil || v.decision.Replayed {
+		return err
 	}
 	v.decision.RequestID, v.grant = id, c.grant
 	v.decision.DecidedAt = time.UnixMicro(t.book.nowMicros).UTC()
 	v.decision.ClockAt = time.UnixMicro(t.book.clockMicros).UTC()
 	if v.decision.Allowed && !r.DryRun {
-		if err := b.post(t, r, &v); err != nil {
-			return v, &Error{Code: CodeInternal, Err: err}
+		if err := b.post(t, r, v); err != nil {
+			return &Error{Code: CodeInternal, Err: err}
 		}
 	}
-	return v, nil
+	return nil
 }
 
 // answer answers a request by its kind.

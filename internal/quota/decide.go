@@ -48,6 +48,7 @@ func decide(b *book, r *Request, id uuid.UUID) (verdict, error) {
 	v := recorded(r, r.Subject)
 	v.decision.Charges = make([]ChargeResult, len(charges))
 	v.decision.Limits = make([]LimitResult, 0, len(b.rules.plan.Limits))
+	v.asked = make([]asked, 0, len(b.rules.plan.Limits))
 	if b.status != catalog.StatusActive {
 		v.deny(ReasonTenantSuspended)
 	}

@@ -76,9 +76,8 @@ func newDegrader(e *Engine) (*degrader, error) {
 // degrade answers a call that was given up because of cause.
 func (e *Engine) degrade(ctx context.Context, c *call, cause error) (Decision, error) {
 	select {
-	case out := <-c.done: // it was answered before it was given up
-		e.metrics.answered(c, &out)
-		return out.decision, out.err
+	case <-c.done: // it was answered before it was given up
+		return e.told(c)
 	default:
 	}
 	if c.grant != nil {

@@ -105,6 +105,7 @@ type Engine struct {
 	health    *healthState
 	reach     *reach
 	degraded  *degrader
+	timers    sync.Pool // of *time.Timer, stopped: one for each call that waits
 }
 
 // NewEngine makes an engine that has not started yet.
@@ -136,6 +137,7 @@ func NewEngine(c Config) (*Engine, error) {
 		reach:   newReach(c.DecisionDeadline, c.Log),
 		tenants: cache.New[string, known](cache.Options{EntriesMax: tenantsCached}),
 	}
+	e.timers.New = func() any { return time.NewTimer(time.Hour) }
 	e.denials = newDenialLog(e)
 	if c.RememberDenials {
 		e.exhausted = newExhaustion()
@@ -291,7 +293,7 @@ func (e *Engine) do(ctx context.Context, c *call) (Decision, error) {
 func (e *Engine) start(c *call) error {
 	now := time.Now()
 	c.suspectAt, c.degradeAt, c.deadline = now.Add(e.reach.suspectAfter()), now.Add(e.config.DecisionDeadline), now.Add(e.config.Deadline)
-	c.done = make(chan outcome, 1) // one: a batch never waits for a caller who left
+	c.done = make(chan struct{}, 1)
 	if c.away = e.reach.isAway(); c.away {
 		return nil
 	}
@@ -310,13 +312,13 @@ func (e *Engine) await(ctx context.Context, c *call) (Decision, error) {
 		return e.degrade(ctx, c, errAway)
 	}
 	gone := e.reach.Gone()
-	timer := time.NewTimer(time.Until(c.suspectAt))
-	defer timer.Stop()
+	timer := e.timers.Get().(*time.Timer)
+	timer.Reset(time.Until(c.suspectAt))
+	defer e.stop(timer)
 	for {
 		select {
-		case out := <-c.done:
-			e.metrics.answered(c, &out)
-			return out.decision, out.err
+		case <-c.done:
+			return e.told(c)
 		case <-ctx.Done():
 			c.leave()
 			return Decision{}, ctx.Err()
@@ -340,6 +342,18 @@ func (e *Engine) await(ctx context.Context, c *call) (Decision, error) {
 	}
 }
 
+// stop keeps a timer for another call. Nothing of this one is left in its channel then.
+func (e *Engine) stop(t *time.Timer) {
+	t.Stop()
+	e.timers.Put(t)
+}
+
+// told counts and returns the outcome of a call that is done.
+func (e *Engine) told(c *call) (Decision, error) {
+	e.metrics.answered(c, &c.outcome)
+	return c.outcome.decision, c.outcome.err
+}
+
 // late answers a call that was given up at its deadline.
 func (e *Engine) late() (Decision, error) {
 	err := unavailable(errors.New("not decided in time"))
@@ -357,7 +371,8 @@ type call struct {
 	suspectAt time.Time
 	degradeAt time.Time // after the decision deadline
 	deadline  time.Time
-	done      chan outcome
+	outcome   outcome       // once done has been sent to
+	done      chan struct{} // one: a batch never waits for a caller who left
 	state     atomic.Int32
 }
 
@@ -397,7 +412,10 @@ func (c *call) leave() { c.state.Store(callAbandoned) }
 func (c *call) left() bool { return c.state.Load() == callAbandoned }
 
 // answer delivers the outcome.
-func (c *call) answer(d Decision, err error) { c.done <- outcome{decision: d, err: err} }
+func (c *call) answer(d Decision, err error) {
+	c.outcome = outcome{decision: d, err: err}
+	c.done <- struct{}{}
+}
 
 func unavailable(cause error) *Error {
 	return &Error{Code: CodeUnavailable, RetryAfter: time.Second, Err: cause}

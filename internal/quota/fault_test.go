@@ -147,6 +147,6 @@ func TestAnAbortEndsTheLookUpOfALostCommit(t *testing.T) {
 	<-struck
 	abort()
 	running.Wait()
-	out := <-c.done
-	wantCode(t, out.err, CodeOutcomeUnknown)
+	<-c.done
+	wantCode(t, c.outcome.err, CodeOutcomeUnknown)
 }

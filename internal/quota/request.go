@@ -199,6 +199,9 @@ func keyRule(key string) string {
 }
 
 func dimFaults(dims map[string]string) []Fault {
+	if len(dims) == 0 { // sorting no names allocates twice
+		return nil
+	}
 	var faults []Fault
 	if len(dims) > DimsMax {
 		return []Fault{{"dims", fmt.Sprintf("must hold at most %d dimensions", DimsMax)}}

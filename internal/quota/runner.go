@@ -76,10 +76,14 @@ type runner struct {
 	compiled map[rulesKey]*rules
 	sets     map[int64]*catalog.OverrideSet
 	memories memories
+	last     *batch // whose memory the next one uses
 }
 
 func newRunner(e *Engine) *runner {
-	return &runner{engine: e, compiled: make(map[rulesKey]*rules), sets: make(map[int64]*catalog.OverrideSet)}
+	return &runner{
+		engine: e, compiled: make(map[rulesKey]*rules), sets: make(map[int64]*catalog.OverrideSet),
+		last: &batch{byName: make(map[string]*tenantWork)},
+	}
 }
 
 func (r *runner) close() {

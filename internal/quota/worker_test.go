@@ -40,7 +40,7 @@ func idleEngine(t *testing.T, change func(*Config)) *Engine {
 
 // newCall is a call as Decide makes it.
 func newCall(r Request) *call {
-	return &call{request: r, deadline: time.Now().Add(answerMax), done: make(chan outcome, 1)}
+	return &call{request: r, deadline: time.Now().Add(answerMax), done: make(chan struct{}, 1)}
 }
 
 // numbered makes calls of a tenant that its entries tell apart, from first on.
@@ -69,8 +69,8 @@ func answers(t *testing.T, calls []*call) (outcomes []outcome) {
 	defer timer.Stop()
 	for _, c := range calls {
 		select {
-		case out := <-c.done:
-			outcomes = append(outcomes, out)
+		case <-c.done:
+			outcomes = append(outcomes, c.outcome)
 		case <-timer.C:
 			t.Fatalf("the call %v was never answered", c.request.Dims)
 		}
@@ -146,8 +146,8 @@ func TestAnAbandonedCallIsNeverDecided(t *testing.T) {
 	wantOrder(t, w, "acme", "0", "2", "3")
 	for _, i := range []int{1, 4} {
 		select {
-		case out := <-calls[i].done:
-			t.Errorf("call %d was answered with %+v", i, out)
+		case <-calls[i].done:
+			t.Errorf("call %d was answered with %+v", i, calls[i].outcome)
 		default:
 		}
 	}
