@@ -2,7 +2,7 @@
 
 # How long each fuzzer, and each long test, runs in `make soak`; each fault is repeated for
 # a tenth of SOAK.
-FUZZTIME ?= 45s
+FUZZTIME ?= 1m
 SOAK ?= 3m
 
 # Where the table of faults goes; SIM_SEED repeats a run's requests.
@@ -49,7 +49,7 @@ microbench: ## Go benchmarks of single parts
 	go test -run '^$$' -bench . ./internal/...
 
 .PHONY: soak
-soak: ## What finds more the longer it runs: fuzzers, long tests, all faults again and again; 45 minutes
+soak: ## What finds more the longer it runs: fuzzers, long tests, all faults again and again; 55 minutes
 	@FUZZTIME=$(FUZZTIME) SOAK=$(SOAK) bash .ci/soak
 
 .PHONY: faults
