@@ -79,6 +79,7 @@ func openSpool(t testing.TB, dir string) *spool.Spool {
 func (w *world) cutOff(t *testing.T, kept *spool.Spool, faults *pgtest.Faults) (e *Engine, stop, heal func()) {
 	t.Helper()
 	e, stop = w.stoppableEngine(t, func(c *Config) {
+		hasty(c)
 		c.Spool = kept
 		faults.Attach(&c.Database.Config)
 	})
@@ -136,7 +137,10 @@ func TestGrantsBecomeEntriesExactlyOnceThroughCrashes(t *testing.T) {
 		}
 		grants = append(grants, one)
 	}
-	second := w.engine(t, func(c *Config) { faults.Attach(&c.Database.Config) })
+	second := w.engine(t, func(c *Config) {
+		hasty(c)
+		faults.Attach(&c.Database.Config)
+	})
 	mustDecide(t, second, consume("allows", "calls", 0))
 	struck := faults.Arm(pgtest.Fault{OnStatement: commitRound, Deliver: true})
 	if err := errors.Join(second.adjust(t.Context(), grants)...); err != nil {
@@ -145,7 +149,10 @@ func TestGrantsBecomeEntriesExactlyOnceThroughCrashes(t *testing.T) {
 	<-struck
 	wantOnce(t, w.adjusted(t, "allows"), granted)
 
-	third := w.engine(t, func(c *Config) { c.Spool = kept })
+	third := w.engine(t, func(c *Config) {
+		hasty(c)
+		c.Spool = kept
+	})
 	w.awaitPosted(t, third)
 	wantOnce(t, w.adjusted(t, "allows"), granted)
 	for _, entry := range w.entries(t, "allows") {
@@ -180,7 +187,7 @@ func tear(t *testing.T, dir string) {
 func TestAGrantWhoseKeyTheLedgerKnowsIsNotRecordedTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, awayConfig)
-	e := w.engine(t, nil)
+	e := w.engine(t, hasty)
 	r := consume("allows", "calls", 1)
 	r.Key = "order-1"
 	mustDecide(t, e, r)
@@ -246,7 +253,10 @@ func TestAGrantThatCannotBeEnteredIsSetAside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e := w.engine(t, func(c *Config) { c.Spool = kept })
+	e := w.engine(t, func(c *Config) {
+		hasty(c)
+		c.Spool = kept
+	})
 	w.awaitPosted(t, e)
 	wantOnce(t, w.adjusted(t, "allows"), map[uuid.UUID]bool{uuid.MustParse("01a22c6f-cd9b-7e84-b799-1dc007330244"): true})
 	text, err := os.ReadFile(filepath.Join(dir, "set-aside.jsonl"))

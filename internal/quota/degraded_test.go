@@ -59,6 +59,7 @@ func (w *world) spooled(t testing.TB, change func(*Config)) *Engine {
 	}
 	t.Cleanup(func() { _ = kept.Close() })
 	e := w.engine(t, func(c *Config) {
+		hasty(c)
 		c.Spool = kept
 		if change != nil {
 			change(c)
@@ -262,6 +263,7 @@ func TestWithoutADirectoryOrRoomNothingIsGranted(t *testing.T) {
 	for name, bytesMax := range map[string]int64{"no directory": 0, "no room": 10} {
 		var faults pgtest.Faults
 		e := w.engine(t, func(c *Config) {
+			hasty(c)
 			faults.Attach(&c.Database.Config)
 			if bytesMax > 0 {
 				kept, err := spool.Open(t.TempDir(), bytesMax)

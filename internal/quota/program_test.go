@@ -168,7 +168,7 @@ func (b *bench) engine(t *testing.T) *quota.Engine {
 	}
 	config := quota.Config{
 		Database: database, Catalog: b.catalog, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
-		Workers: 1,
+		Workers: 1, DecisionDeadline: 5 * time.Second,
 	}
 	e, err := quota.NewEngine(config.WithoutUpkeep())
 	if err != nil {

@@ -64,6 +64,12 @@ func (w *world) engine(t testing.TB, change func(*Config)) *Engine {
 	return e
 }
 
+// patience is how long engines of tests wait for a busy database, but for those that are
+// about one that is away, which are hasty.
+const patience = deadlineDefault
+
+func hasty(c *Config) { c.DecisionDeadline = decisionDefault }
+
 // stoppableEngine starts an engine that stop ends; calling it again does nothing.
 func (w *world) stoppableEngine(t testing.TB, change func(*Config)) (e *Engine, stop func()) {
 	t.Helper()
@@ -76,6 +82,8 @@ func (w *world) stoppableEngine(t testing.TB, change func(*Config)) (e *Engine, 
 		Catalog:  w.catalog,
 		Log:      slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Metrics:  prometheus.NewRegistry(),
+
+		DecisionDeadline: patience,
 	}
 	if change != nil {
 		change(&config)

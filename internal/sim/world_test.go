@@ -73,7 +73,7 @@ func newWorld(t *testing.T) *world {
 	}
 	registry := prometheus.NewRegistry()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	engine, err := quota.NewEngine(quota.Config{Database: database, Catalog: w.catalog, Log: log, Metrics: registry})
+	engine, err := quota.NewEngine(quota.Config{Database: database, Catalog: w.catalog, Log: log, Metrics: registry, DecisionDeadline: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
