@@ -77,7 +77,7 @@ func newWorld(ctx context.Context, c *runCmd, needs part, note func(string)) (_ 
 			return nil, err
 		}
 	}
-	settings := map[string]string{}
+	settings := map[string]string{"max_connections": "300"} // six services, and 64 sessions beside them
 	if c.Full {
 		settings["checkpoint_timeout"] = "30s" // the least that there is
 	}

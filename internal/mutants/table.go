@@ -166,6 +166,11 @@ var table = []mutant{
 		"internal/quota", "TestAMemoryThatNoLongerHoldsIsNotUsed",
 	},
 	{
+		"a new counter is taken for one that is there", "internal/quota/batch_read.go",
+		"slot.stored, slot.sealed = t.Stored, levels", "slot.stored, slot.sealed = true, levels",
+		"internal/quota", "TestAHoldIsResolvedOnce",
+	},
+	{
 		"the edge of a window is remembered for too long", "internal/quota/memory.go",
 		" || edges[i].AtMicros > known[i].until", "",
 		"internal/quota", "TestADeniedKeyMayBeTriedAgain",
