@@ -313,7 +313,7 @@ func TestAnExportMayTakeLongerThanARequest(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	s.consume(`{"tenant":"huge","meter":"api.calls"}`).want(t, 200)
-	s.fillLedger("huge", pgtest.Rounds(2*ledger.EntriesMax))
+	s.fillLedger("huge", 2*ledger.EntriesMax)
 	impatient := httptest.NewUnstartedServer(s.handler)
 	impatient.Config.ReadTimeout = 100 * time.Millisecond
 	impatient.Config.WriteTimeout = 100 * time.Millisecond

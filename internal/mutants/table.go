@@ -162,7 +162,7 @@ var table = []mutant{
 	// What an instance remembers.
 	{
 		"a memory is used whatever was entered since", "internal/quota/memory.go",
-		"if m.seq == t.account.Seq && m.headHash == t.account.HeadHash {", "if m.seq <= t.account.Seq {",
+		"m.seq == t.account.Seq && m.headHash == t.account.HeadHash {", "m.seq <= t.account.Seq {",
 		"internal/quota", "TestAMemoryThatNoLongerHoldsIsNotUsed",
 	},
 	{
@@ -172,12 +172,12 @@ var table = []mutant{
 	},
 	{
 		"the edge of a window is remembered for too long", "internal/quota/memory.go",
-		" || edges[i].AtMicros > known[i].until", "",
+		"edges[i].AtMicros > known[i]", "false",
 		"internal/quota", "TestADeniedKeyMayBeTriedAgain",
 	},
 	{
-		"the edge of a window is remembered for a clock that fell back", "internal/quota/memory.go",
-		"edges[i].AtMicros < known[i].from || ", "",
+		"what is counted is remembered for a clock that fell back", "internal/quota/memory.go",
+		"nowMicros >= m.atMicros && ", "",
 		"internal/quota", "TestAClockThatFallsBackFindsWhatItsWindowHolds",
 	},
 	{

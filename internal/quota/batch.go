@@ -57,11 +57,11 @@ type tenantWork struct {
 	crossings map[crossingWant]int64 // where windows have room, for waits
 	gaveBack  bool                   // the batch may have given units back
 
-	memory    *memory               // what was kept of the last batch
-	confirmed bool                  // it was compared with the account
-	windows   map[limitKey][]starts // see there; what was known before this batch
-	edges     map[limitKey][]starts // the same, read by this batch
-	unsteady  bool                  // something was entered that is not of now, or gave units back
+	memory    *memory              // what was kept of the last batch
+	confirmed bool                 // it was compared with the account
+	windows   map[limitKey][]int64 // see there; what was known before this batch
+	edges     map[limitKey][]int64 // the same, read by this batch
+	unsteady  bool                 // something was entered that is not of now, or gave units back
 }
 
 // result is what a call will be told once the batch has committed.

@@ -320,7 +320,7 @@ func (in *reads) wantEdges(t *tenantWork, key limitKey, meterID int32) {
 	put(&t.asked, key, instants)
 	before := make([]int64, len(edges))
 	t.book.before[key] = before
-	known := make([]starts, len(edges))
+	known := make([]int64, len(edges))
 	if delete(t.windows, key); key.subject == "" {
 		put(&t.edges, key, known)
 	}
@@ -356,7 +356,7 @@ func (b *batch) reconcile(ctx context.Context) error {
 			continue
 		}
 		actual := factsOf(&t.account)
-		t.confirm()
+		t.confirm(b.now(t))
 		if t.book == nil || actual != t.facts || stale || actual.dated() {
 			t.facts = actual
 			b.runner.engine.tenants.Set(t.name, known{actual, t.account.OpenHolds > 0})

@@ -17,22 +17,20 @@ const (
 // as a whole, as it stood behind its newest entry then. The next batch learns with the
 // lock whether that entry, named by its number and its hash, is the newest one still. If
 // so, nothing else that counts can have changed, and there is nothing to read. If not, all
-// is read anew.
+// is read anew; so it is where time fell back with the clock, which it may since nothing was
+// entered: windows and levels were followed further than that.
 //
 // Where other instances write the same tenant, each batch would ask twice. So a memory
 // that was found untrue is only compared, and used again once it has been true for a while.
 type memory struct {
 	seq      int64
 	headHash [32]byte
-	book     *book                 // without subjects and holds
-	windows  map[limitKey][]starts // of each edge of a window
-	doubt    int                   // batches that must find it true before it is used
-	penalty  int                   // what doubt was set to last
+	atMicros int64                // the tenant's time then
+	book     *book                // without subjects and holds
+	windows  map[limitKey][]int64 // of each edge, until which start of a window it holds
+	doubt    int                  // batches that must find it true before it is used
+	penalty  int                  // what doubt was set to last
 }
-
-// starts are those of a window before which there is what the book has before it: a tenant's
-// time runs on, but where nothing was entered it may fall back with the clock.
-type starts struct{ from, until int64 }
 
 // memories are those of one runner. When there are too many, those that were not used for
 // longest go, in one stroke.
@@ -64,13 +62,13 @@ func (m *memory) usable(r *rules) bool { return m != nil && m.doubt == 0 && m.bo
 
 // confirm compares what is remembered with the account that is now locked. A book that was
 // predicted from what no longer holds is dropped.
-func (t *tenantWork) confirm() {
+func (t *tenantWork) confirm(nowMicros int64) {
 	m := t.memory
 	if m == nil || t.confirmed {
 		return
 	}
 	t.confirmed = true
-	if m.seq == t.account.Seq && m.headHash == t.account.HeadHash {
+	if nowMicros >= m.atMicros && m.seq == t.account.Seq && m.headHash == t.account.HeadHash {
 		m.doubt, m.penalty = max(0, m.doubt-1), max(0, m.penalty-1)
 		return
 	}
@@ -89,7 +87,7 @@ func (t *tenantWork) confirm() {
 func (t *tenantWork) recallEdges(key limitKey, edges []Edge) bool {
 	known := t.windows[key]
 	for i := range known {
-		if edges[i].AtMicros < known[i].from || edges[i].AtMicros > known[i].until {
+		if edges[i].AtMicros > known[i] {
 			return false
 		}
 	}
@@ -99,7 +97,7 @@ func (t *tenantWork) recallEdges(key limitKey, edges []Edge) bool {
 // An edgeSlot is where the answer to an edge's query goes.
 type edgeSlot struct {
 	before *int64 // of the book
-	known  *starts
+	until  *int64 // of what is known of the edge
 }
 
 // found fills the slot. What is before the first entry of a window is before each window
@@ -107,9 +105,9 @@ type edgeSlot struct {
 func (s edgeSlot) found(e ledger.Edge) {
 	switch {
 	case !e.Found:
-		s.known.until = math.MaxInt64 // until there is an entry
+		*s.until = math.MaxInt64 // until there is an entry
 	case e.Returned == 0:
-		s.known.until = e.At.UnixMicro()
+		*s.until = e.At.UnixMicro()
 	}
 	if e.Found {
 		*s.before = e.Before + e.Returned
@@ -131,7 +129,7 @@ func (b *batch) memorize() {
 		if m == nil {
 			m = new(memory)
 		}
-		m.seq, m.headHash = t.account.Seq, t.account.HeadHash
+		m.seq, m.headHash, m.atMicros = t.account.Seq, t.account.HeadHash, t.book.nowMicros
 		m.book, m.windows = t.book, t.keptWindows()
 		t.book.forget()
 		b.runner.memories.keep(t.name, m)
@@ -140,18 +138,15 @@ func (b *batch) memorize() {
 
 // keptWindows returns what is known of windows, the batch's own entries included: one that
 // was the first of its window ends what was known of an empty one.
-func (t *tenantWork) keptWindows() map[limitKey][]starts {
+func (t *tenantWork) keptWindows() map[limitKey][]int64 {
 	for key, known := range t.edges {
-		for i, edge := range key.limit.rule.Edges(t.book.nowMicros) {
-			known[i].from = edge.AtMicros
-		}
 		put(&t.windows, key, known)
 	}
 	for key, known := range t.windows {
 		total := t.book.totals[meterKey{meter: key.limit.Meter}]
 		for i := range known {
-			if known[i].until == math.MaxInt64 && total.changed {
-				known[i].until = t.book.nowMicros
+			if known[i] == math.MaxInt64 && total.changed {
+				known[i] = t.book.nowMicros
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -31,6 +32,31 @@ func TestAClockThatFallsBackFindsWhatItsWindowHolds(t *testing.T) {
 		t.Errorf("with the clock back in the window: got %+v, want denied with 10 used", d)
 	}
 	w.verify(t)
+}
+
+// A level that was carried to another version of its plan, and not written, is not taken for
+// one of before.
+func TestAClockThatFallsBackFindsItsLevel(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	config := func(burst int) string {
+		return fmt.Sprintf("meters: {calls: {unit: call}}\nplans: {pro: {limits: [{name: slow, meter: calls, algorithm: gcra, rate: 1/1h, burst: %d}]}}\n"+
+			"tenants: {acme: {plan: pro}}\n", burst)
+	}
+	w := newWorldAt(t, start, config(3))
+	e := w.engine(t, func(c *Config) { *c = c.WithoutUpkeep() })
+	mustDecide(t, e, consume("acme", "calls", 2))
+	w.apply(t, config(6))
+	for _, want := range []struct {
+		after time.Duration
+		used  int64
+	}{{3 * time.Hour, 2}, {30 * time.Minute, 5}} { // what is left is carried: 1 of 3, then of 6
+		w.db.SetClock(t, start.Add(want.after))
+		d, err := e.Limits(t.Context(), "acme", "")
+		if err != nil || d.Limits[0].Used != want.used {
+			t.Errorf("at %s: got %+v, %v, want %d used", want.after, d.Limits, err, want.used)
+		}
+	}
 }
 
 // An expiry that is noticed late is entered at the end of its hold. It leaves the window
@@ -67,7 +93,7 @@ func TestAMemoryIsOfOneEntryNotOfItsNumber(t *testing.T) {
 	}{{7, [32]byte{1}, true}, {7, [32]byte{2}, false}, {8, [32]byte{3}, false}} {
 		kept := &memory{seq: 7, headHash: [32]byte{1}, book: newBook(nil, nil)}
 		work := &tenantWork{memory: kept, book: kept.book, account: ledger.Account{Seq: tt.seq, HeadHash: tt.hash}}
-		work.confirm()
+		work.confirm(0)
 		if used := work.book == kept.book; used != tt.used {
 			t.Errorf("with entry %d and hash %d.. the memory of 7 and 1.. is used: %t", tt.seq, tt.hash[0], used)
 		}
