@@ -172,7 +172,7 @@ var table = []mutant{
 	},
 	{
 		"the edge of a window is remembered for too long", "internal/quota/memory.go",
-		"edges[i].AtMicros > known[i]", "false",
+		"edges[i].AtMicros > known[i]", "edges[i].AtMicros < 0",
 		"internal/quota", "TestADeniedKeyMayBeTriedAgain",
 	},
 	{
