@@ -115,10 +115,10 @@ alter table quotad.meter_total drop column note;
 alter table quotad.meter_total set (fillfactor = 60);
 `
 
-// newest is the instant of the hot tenant's last entry.
+// newest is the instant of the hot tenant's last entry, of those under way also.
 func (s *stage) newest(t *testing.T) (at time.Time) {
 	t.Helper()
-	err := s.db.Owner(t).QueryRow(t.Context(), "select last_at from quotad.account where tenant = 'hot'").Scan(&at)
+	err := s.db.Owner(t).QueryRow(t.Context(), "select last_at from quotad.account where tenant = 'hot' for share").Scan(&at)
 	if err != nil {
 		t.Fatal(err)
 	}

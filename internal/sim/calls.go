@@ -18,6 +18,7 @@ func (l *Ledger) CheckCalls(calls []Call) []string {
 	c := &callCheck{
 		ledger: l, findings: newFindings(),
 		walks: make(map[string]*walk), byTag: make(map[tagKey]*asked), byKey: make(map[tagKey]*decided),
+		known: make(map[string][]known),
 	}
 	l.over = 0
 	for _, t := range l.tenants {
@@ -34,6 +35,7 @@ func (l *Ledger) CheckCalls(calls []Call) []string {
 		ordered[i] = &calls[i]
 	}
 	slices.SortStableFunc(ordered, func(a, b *Call) int { return a.Started.Compare(b.Started) })
+	c.know(ordered)
 	for _, call := range ordered {
 		c.ask(call)
 		c.answer(call)
@@ -50,6 +52,13 @@ type callCheck struct {
 	walks    map[string]*walk // by tenant
 	byTag    map[tagKey]*asked
 	byKey    map[tagKey]*decided
+	known    map[string][]known // by tenant, in the order of time
+}
+
+// known says how many of a tenant's entries were there at an instant of the callers.
+type known struct {
+	at      time.Time
+	entries int
 }
 
 // A tagKey names a tag or an idempotency key of a tenant.
@@ -150,6 +159,9 @@ func (c *callCheck) denied(w *walk, call *Call) {
 		return
 	}
 	first := sort.Search(len(w.entries), func(i int) bool { return w.entries[i].at >= call.At })
+	if call.ClockOff != 0 { // after a fall back, later entries may be dated before the denial
+		first = min(first, c.knownBefore(call))
+	}
 	last := sort.Search(len(w.entries), func(i int) bool { return w.entries[i].at > call.At })
 	for n := last; n >= first; n-- { // mostly the last one says it
 		for _, violation := range call.Violated {
@@ -158,7 +170,34 @@ func (c *callCheck) denied(w *walk, call *Call) {
 			}
 		}
 	}
-	c.add(call, "was denied by %+v, and all of it fitted", call.Violated)
+	c.add(call, "was denied by %+v at %d after %d to %d entries, and all of it fitted", call.Violated, call.At, first, last)
+}
+
+// know notes what answers say of how many entries there were.
+func (c *callCheck) know(calls []*Call) {
+	for _, call := range calls {
+		w := c.walks[call.Tenant]
+		if w == nil || call.Outcome != OutcomeAllowed || w.requests[call.RequestID] == nil {
+			continue
+		}
+		c.known[call.Tenant] = append(c.known[call.Tenant], known{call.end(), w.requests[call.RequestID].last + 1})
+	}
+	for _, of := range c.known {
+		slices.SortFunc(of, func(a, b known) int { return a.at.Compare(b.at) })
+		for i := 1; i < len(of); i++ {
+			of[i].entries = max(of[i].entries, of[i-1].entries)
+		}
+	}
+}
+
+// knownBefore is how many entries there were for certain when a call was begun.
+func (c *callCheck) knownBefore(call *Call) int {
+	of := c.known[call.Tenant]
+	n := sort.Search(len(of), func(i int) bool { return !of[i].at.Before(call.Started) })
+	if n == 0 {
+		return 0
+	}
+	return of[n-1].entries
 }
 
 // fitted reports whether a call fitted a limit at a moment under every version of the plan

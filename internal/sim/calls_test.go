@@ -132,3 +132,22 @@ func TestADenialIsJustifiedByTheLedgerAtItsInstant(t *testing.T) {
 	w.calls[1].At += 7_000_000
 	wantFound(t, l.CheckCalls(w.calls), "and all of it fitted")
 }
+
+// Where the clock falls back, what is given back after a denial is dated before it.
+func TestADenialBeforeTheClockFellBackIsJustified(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.send(t, one("globex", "calls", 5))
+	w.db.AdvanceClock(t, 3*time.Second)
+	w.send(t, one("globex", "calls", 1))
+	w.db.AdvanceClock(t, -time.Hour)
+	used := w.calls[0]
+	w.send(t, Request{
+		Kind: KindReverse, Tenant: "globex", Seq: used.Receipt.Seq, Units: 3, Costs: map[string]int64{"calls": -3},
+	}.keyed("back"))
+	w.calls[1].ClockOff = time.Hour
+	l := read(t, w.db.Owner(t))
+	wantNone(t, l.CheckCalls(w.calls))
+	w.calls[1].Started = w.calls[2].end().Add(1) // it knew of what was given back
+	wantFound(t, l.CheckCalls(w.calls), "and all of it fitted")
+}
