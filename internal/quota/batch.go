@@ -18,9 +18,10 @@ import (
 // limits need, decides every call in order, and writes and commits the lot.
 type batch struct {
 	runner    *runner
-	wait      bool
-	trial     trial     // for the engine's health; not before a lock that it waits for
-	id        uuid.UUID // random: tells this transaction's entries from any other's
+	more      func(n int) []*call // what came while it waited for its lock; nil if it does not wait
+	joined    []*call             // those of it that it took
+	trial     trial               // for the engine's health; not before a lock that it waits for
+	id        uuid.UUID           // random: tells this transaction's entries from any other's
 	snapshot  *catalog.Snapshot
 	clock     ledger.Clock
 	span      readSpan
@@ -75,12 +76,12 @@ type result struct {
 
 // newBatch begins a batch in the memory of the runner's last one, of which nothing is in
 // use any more.
-func newBatch(r *runner, calls []*call, wait bool) *batch {
+func newBatch(r *runner, calls []*call, more func(n int) []*call) *batch {
 	last := r.last
 	clear(last.byName)
 	b := &batch{
 		runner:   r,
-		wait:     wait,
+		more:     more,
 		trial:    trial{batch: true},
 		id:       uuid.New(),
 		snapshot: r.engine.snapshot.Load(),
@@ -110,6 +111,9 @@ func newBatch(r *runner, calls []*call, wait bool) *batch {
 	return b
 }
 
+// waits reports whether the batch is of one tenant and waits for its lock.
+func (b *batch) waits() bool { return b.more != nil }
+
 // emptied returns s without its elements and with room for size of them.
 func emptied[T any](s []T, size int) []T {
 	clear(s)
@@ -120,7 +124,7 @@ func emptied[T any](s []T, size int) []T {
 // an error nobody was answered; unless it wraps [pg.ErrCommitUnknown], nothing changed.
 func (b *batch) run(ctx context.Context) error {
 	started := time.Now()
-	if !b.wait {
+	if !b.waits() {
 		b.runner.engine.health.begin(&b.trial)
 	}
 	if err := b.runner.connect(ctx); err != nil {
@@ -191,7 +195,7 @@ func (b *batch) locked() bool {
 // tenant they are refused, but for those from the first on that makes one.
 func (b *batch) leave(t *tenantWork) {
 	for i, c := range t.calls {
-		c.unknown = !t.exists && !b.wait && c.creates() && b.snapshot.Settings().DefaultPlan != ""
+		c.unknown = !t.exists && !b.waits() && c.creates() && b.snapshot.Settings().DefaultPlan != ""
 		if t.exists || c.unknown {
 			if b.elsewhere == nil {
 				b.elsewhere = make(map[string][]*call)

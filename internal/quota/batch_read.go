@@ -27,12 +27,18 @@ func (b *batch) read(ctx context.Context) error {
 			return err
 		}
 	}
+	if b.waits() {
+		if err := b.join(ctx); err != nil {
+			return err
+		}
+	}
 	b.predict()
 	for round := range readRoundsMax {
 		var queries pgx.Batch
 		if round == 0 {
-			pg.Begin(&queries)
-			ledger.QueueLock(&queries, b.names(), b.wait, b.lock)
+			if !b.waits() {
+				b.queueLock(&queries)
+			}
 			b.span = b.runner.engine.beginRead()
 		}
 		if !b.queueReads(&queries, round == 0) {
@@ -52,6 +58,29 @@ func (b *batch) read(ctx context.Context) error {
 		}
 	}
 	return errors.New("what a batch has to read did not settle")
+}
+
+// queueLock queues the transaction's begin and the locks of its accounts.
+func (b *batch) queueLock(queries *pgx.Batch) {
+	pg.Begin(queries)
+	ledger.QueueLock(queries, b.names(), b.waits(), b.lock)
+}
+
+// join waits for the lock of a tenant that is busy elsewhere, and takes the calls that came
+// for it in that time: they wait no longer, and one commit has them all. The lock is a
+// round trip of its own, so that the clock is read after the last of them came.
+func (b *batch) join(ctx context.Context) error {
+	var queries pgx.Batch
+	b.queueLock(&queries)
+	if err := b.runner.session.Send(ctx, &queries, b.runner.engine.config.readTimeout); err != nil {
+		return err
+	}
+	t := b.tenants[0]
+	if room := b.runner.engine.config.BatchMax - len(t.calls); room > 0 {
+		b.joined = taken(b.more(room))
+		t.calls = append(t.calls, b.joined...)
+	}
+	return nil
 }
 
 // readFirst loads the configuration before anything is known. It needs no transaction.
@@ -74,7 +103,7 @@ func (b *batch) names() []string {
 func (b *batch) predict() {
 	now := b.runner.engine.clock.estimate()
 	for _, t := range b.tenants {
-		if !b.wait { // a waiter has a tenant once, and so nothing to remember
+		if !b.waits() { // a waiter has a tenant once, and so nothing to remember
 			t.memory = b.runner.memories.take(t.name)
 		}
 		known, ok := b.runner.engine.tenants.Get(t.name)

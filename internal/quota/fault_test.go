@@ -143,7 +143,7 @@ func TestAnAbortEndsTheLookUpOfALostCommit(t *testing.T) {
 	c := newCall(consume("acme", "calls", 2))
 	c.deadline = time.Now().Add(time.Hour)
 	var running sync.WaitGroup
-	running.Go(func() { r.run(ctx, []*call{c}, false) })
+	running.Go(func() { r.run(ctx, []*call{c}, nil) })
 	<-struck
 	abort()
 	running.Wait()

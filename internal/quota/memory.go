@@ -118,7 +118,7 @@ func (s edgeSlot) found(e ledger.Edge) {
 // subjects, of which there may be millions, and with holds is read each time; after an entry
 // that is not of now, or that gave units back, all is.
 func (b *batch) memorize() {
-	if b.wait {
+	if b.waits() {
 		return
 	}
 	for _, t := range b.tenants {

@@ -93,9 +93,9 @@ func (r *runner) close() {
 }
 
 // run answers calls, but for those of tenants whose account is locked elsewhere: they
-// come back, by tenant, in their order. With wait true there is one tenant, and it
-// waits a while for its lock.
-func (r *runner) run(ctx context.Context, calls []*call, wait bool) map[string][]*call {
+// come back, by tenant, in their order. With more there is one tenant, and it waits a
+// while for its lock; what came for it meanwhile more gives, up to so many calls.
+func (r *runner) run(ctx context.Context, calls []*call, more func(n int) []*call) map[string][]*call {
 	calls = taken(calls)
 	backoff := backoffFirst
 	for {
@@ -106,8 +106,9 @@ func (r *runner) run(ctx context.Context, calls []*call, wait bool) map[string][
 			refuse(calls, ctx.Err())
 			return nil
 		}
-		b := newBatch(r, calls, wait)
+		b := newBatch(r, calls, more)
 		err := b.run(ctx)
+		calls = append(calls, b.joined...)
 		switch {
 		case err == nil && b.locked():
 			r.engine.health.committed(&b.trial)
@@ -115,7 +116,7 @@ func (r *runner) run(ctx context.Context, calls []*call, wait bool) map[string][
 		case err == nil:
 			r.engine.health.end(&b.trial)
 			return b.elsewhere
-		case wait && pg.Code(err) == pg.CodeLockNotAvailable:
+		case b.waits() && pg.Code(err) == pg.CodeLockNotAvailable:
 			r.engine.health.end(&b.trial)
 			return map[string][]*call{calls[0].request.Tenant: calls}
 		case errors.Is(err, pg.ErrCommitUnknown) && len(b.write.Postings) > 0:
@@ -128,7 +129,7 @@ func (r *runner) run(ctx context.Context, calls []*call, wait bool) map[string][
 			err = r.ensurePartitions(ctx, b.instants()...)
 		case pg.OneRowsFault(err):
 			r.engine.health.end(&b.trial)
-			return r.runInParts(ctx, calls, wait, err)
+			return r.runInParts(ctx, calls, more, err)
 		}
 		if err != nil {
 			r.engine.health.failed(&b.trial, err)
@@ -145,15 +146,18 @@ func (r *runner) run(ctx context.Context, calls []*call, wait bool) map[string][
 // runInParts runs the halves of a batch that one of its requests made fail, so that the
 // others get their answer. A batch of one is answered with the fault. What the first
 // half leaves of a tenant the second must not overtake.
-func (r *runner) runInParts(ctx context.Context, calls []*call, wait bool, cause error) map[string][]*call {
+func (r *runner) runInParts(ctx context.Context, calls []*call, more func(n int) []*call, cause error) map[string][]*call {
 	if len(calls) == 1 {
 		r.engine.config.Log.Error("a request was refused by the database", "error", cause,
 			"tenant", calls[0].request.Tenant)
 		calls[0].answer(Decision{}, &Error{Code: CodeInternal, Err: cause})
 		return nil
 	}
+	if more != nil { // what comes now must not overtake the second half
+		more = func(int) []*call { return nil }
+	}
 	half := len(calls) / 2
-	elsewhere := r.run(ctx, calls[:half], wait)
+	elsewhere := r.run(ctx, calls[:half], more)
 	var rest []*call
 	for _, c := range calls[half:] {
 		if locked, left := elsewhere[c.request.Tenant]; left {
@@ -162,7 +166,7 @@ func (r *runner) runInParts(ctx context.Context, calls []*call, wait bool, cause
 		}
 		rest = append(rest, c)
 	}
-	locked := r.run(ctx, rest, wait)
+	locked := r.run(ctx, rest, more)
 	if elsewhere == nil {
 		return locked
 	}

@@ -208,7 +208,7 @@ func TestTheQueueIsBoundedWithItsParkedCalls(t *testing.T) {
 	w.park("a", batch)
 	full("parked")
 	p := <-e.parking.tenants
-	taken := p.take()
+	taken := p.take(e.config.BatchMax)
 	submit(t, w, numbered("a", 5, 4)...)
 	full("queued behind the parked")
 	p.putBack(taken)
@@ -221,7 +221,7 @@ func TestTheQueueIsBoundedWithItsParkedCalls(t *testing.T) {
 		t.Errorf("the parked calls (-want +got):\n%s", diff)
 	}
 	for range 3 {
-		p.take()
+		p.take(e.config.BatchMax)
 	}
 	w.next()
 	if w.waiting != 0 {
@@ -291,7 +291,7 @@ func TestHalvesOfABatchKeepTheOrderOfATenant(t *testing.T) {
 	defer r.close()
 	left := make(chan map[string][]*call, 1)
 	go func() {
-		left <- r.runInParts(context.WithoutCancel(t.Context()), calls, true, errors.New("a row was refused"))
+		left <- r.runInParts(context.WithoutCancel(t.Context()), calls, func(int) []*call { return nil }, errors.New("a row was refused"))
 	}()
 	first := w.awaitWaiter(t, time.Time{})
 	var got map[string][]*call

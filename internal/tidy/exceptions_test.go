@@ -63,6 +63,10 @@ var exceptions = []exception{
 		"a call that waits for its tenant's account is answered by its deadline, which the process's clock measures; no decision sees it",
 	},
 	{
+		"no-clock", "internal/quota/parked.go", "",
+		"how long a busy tenant goes past its worker; it decides nothing",
+	},
+	{
 		"no-clock", "internal/quota/batch.go", "",
 		"how long a batch took, for a metric",
 	},
