@@ -63,9 +63,6 @@ func VerifyTenant(ctx context.Context, db Querier, tenant string, checks Checks)
 		if err != nil {
 			return Verification{}, err
 		}
-		if len(entries) == 0 {
-			break
-		}
 		for i := range entries {
 			v.broken, err = v.follow(&entries[i])
 			if err != nil {
@@ -74,6 +71,9 @@ func VerifyTenant(ctx context.Context, db Querier, tenant string, checks Checks)
 			if v.broken != nil {
 				break
 			}
+		}
+		if len(entries) < verifyChunk {
+			break // to find none behind them costs as much as to read a few
 		}
 	}
 	result := Verification{TenantID: account.TenantID, Entries: v.entries, OpenHolds: account.OpenHolds}

@@ -114,3 +114,39 @@ func TestErasingASubjectKeepsTheChain(t *testing.T) {
 	mustDecide(t, e, r) // the same text later is a new subject
 	w.verify(t)
 }
+
+// A page of a ledger is 2,000 entries; a last one may be full, or hold one.
+func TestVerifyReadsEveryPage(t *testing.T) {
+	t.Parallel()
+	const page = 2000
+	w := newWorld(t, strings.Replace(callsConfig, "limit: 10,", "limit: 10000,", 1))
+	e := w.engine(t, nil)
+	spend := func(calls int) {
+		t.Helper()
+		requests := make([]Request, calls)
+		for i := range requests {
+			requests[i] = consume("acme", "calls", 1)
+		}
+		for _, result := range e.DecideAll(t.Context(), requests) {
+			if result.Err != nil || !result.Decision.Allowed {
+				t.Fatalf("%+v", result)
+			}
+		}
+	}
+	wantVerified := func(entries int64) {
+		t.Helper()
+		result, err := NewVerifier(w.catalog).Verify(t.Context(), w.db.Owner(t), "acme", nil)
+		if err != nil || result.Entries != entries || len(result.Findings) > 0 {
+			t.Errorf("got %d entries, %v, %v; want %d and no findings", result.Entries, result.Findings, err, entries)
+		}
+	}
+	spend(page)
+	wantVerified(page)
+	spend(1)
+	wantVerified(page + 1)
+	w.db.Exec(t, "set session_replication_role = replica; update quotad.entry set units = 2 where seq = 2001; set session_replication_role = origin")
+	if result, err := NewVerifier(w.catalog).Verify(t.Context(), w.db.Owner(t), "acme", nil); err != nil ||
+		len(result.Findings) != 1 || result.Findings[0].Seq != page+1 {
+		t.Errorf("got %v, %v; want a finding of the edited entry on the second page", result.Findings, err)
+	}
+}
