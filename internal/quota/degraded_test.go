@@ -304,25 +304,46 @@ func TestASuspendedTenantIsGrantedNothing(t *testing.T) {
 	}
 }
 
-// A database that takes no writes is there and lets nothing be decided.
+// A database that takes no writes is there and lets nothing be decided, whether it says so
+// to the locks or, as with a schema of another version, to the commit.
 func TestOnErrorDecidesWhileTheDatabaseTakesNoWrites(t *testing.T) {
 	t.Parallel()
-	w := newWorldOf(t, pgtest.On(t, pgtest.Server(t, devpg.Options{})), awayConfig)
-	e := w.spooled(t, nil)
-	meet(t, e)
-	set(t, w.db, "default_transaction_read_only", "on")
-	stop := load(t, e)
-	awaitHealth(t, e, "not ready", notReady("in a read-only transaction (SQLSTATE 25006)"))
-	if d := mustDecide(t, e, consume("allows", "calls", 1)); !d.Degraded {
-		t.Errorf("got %+v", d)
+	for _, tt := range []struct{ name, says, begin, end string }{
+		{
+			"read-only", "in a read-only transaction (SQLSTATE 25006)",
+			"alter system set default_transaction_read_only = on", "alter system set default_transaction_read_only = off",
+		},
+		{
+			"a column is gone", "(SQLSTATE 42703)",
+			"alter table quotad.entry rename column batch_id to taken", "alter table quotad.entry rename column taken to batch_id",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorldOf(t, pgtest.On(t, pgtest.Server(t, devpg.Options{})), awayConfig)
+			e := w.spooled(t, nil)
+			meet(t, e)
+			change := func(sql string) {
+				w.db.Exec(t, sql)
+				w.db.Exec(t, "select pg_reload_conf()")
+			}
+			change(tt.begin)
+			stop := load(t, e, "denies")
+			awaitHealth(t, e, "not ready", notReady(tt.says))
+			stop() // else calls would be given up behind one that is tried again
+			if d := mustDecide(t, e, consume("allows", "calls", 1)); !d.Degraded {
+				t.Errorf("got %+v", d)
+			}
+			_, err := e.Decide(t.Context(), consume("denies", "calls", 1))
+			if refusal := wantCode(t, err, CodeUnavailable); !errors.Is(refusal, errRefuses) {
+				t.Errorf("got %v, want %v: it was not given up before its deadline", refusal, errRefuses)
+			}
+			change(tt.end)
+			awaitHealth(t, e, "ready again", isReady)
+			w.awaitPosted(t, e)
+			w.verify(t)
+		})
 	}
-	_, err := e.Decide(t.Context(), consume("denies", "calls", 1))
-	wantCode(t, err, CodeUnavailable)
-	stop()
-	set(t, w.db, "default_transaction_read_only", "off")
-	awaitHealth(t, e, "ready again", isReady)
-	w.awaitPosted(t, e)
-	w.verify(t)
 }
 
 // The same key is granted once, whoever asks and whenever: during the outage, while its

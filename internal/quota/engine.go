@@ -379,7 +379,7 @@ type call struct {
 const (
 	callQueued int32 = iota
 	callTaken
-	callSent // decided in a batch whose commit is sent
+	callSent // decided in a batch whose commit is sent, and did not fail for certain
 	callAbandoned
 )
 
@@ -398,6 +398,9 @@ func (c *call) take() bool {
 func (c *call) send() bool {
 	return c.state.CompareAndSwap(callTaken, callSent) || c.state.Load() == callSent
 }
+
+// unsend says that nothing of the batch came to be. The call may be given up again.
+func (c *call) unsend() { c.state.CompareAndSwap(callSent, callTaken) }
 
 // abandon gives the call up; false if a commit that may hold it was sent.
 func (c *call) abandon() bool {

@@ -91,7 +91,7 @@ func (w *world) recorded(t *testing.T, change func(*Config)) (*Engine, *record) 
 }
 
 // load sends calls, one after another, until stop.
-func load(t *testing.T, e *Engine) (stop func()) {
+func load(t *testing.T, e *Engine, tenant string) (stop func()) {
 	t.Helper()
 	ended := make(chan struct{})
 	var sending sync.WaitGroup
@@ -101,7 +101,7 @@ func load(t *testing.T, e *Engine) (stop func()) {
 			case <-ended:
 				return
 			default:
-				_, _ = e.Decide(t.Context(), consume("acme", "calls", 0))
+				_, _ = e.Decide(t.Context(), consume(tenant, "calls", 0))
 			}
 		}
 	})
@@ -142,7 +142,7 @@ func TestAnEngineWhoseCommitsHangIsNotReady(t *testing.T) {
 			set(t, w.db, "synchronous_standby_names", "lost")
 			stop := func() {}
 			if loaded {
-				stop = load(t, e)
+				stop = load(t, e, "acme")
 			}
 			awaitHealth(t, e, "not ready", notReady("commits wait for a standby"))
 			for until := time.Now().Add(2 * checkEvery); time.Now().Before(until); {
@@ -195,7 +195,7 @@ func TestAnEngineOnAReadOnlyDatabaseIsNotReady(t *testing.T) {
 			set(t, w.db, "default_transaction_read_only", "on")
 			stop := func() {}
 			if loaded {
-				stop = load(t, e)
+				stop = load(t, e, "acme")
 			}
 			awaitHealth(t, e, "not ready", notReady("in a read-only transaction (SQLSTATE 25006)"))
 			for until := time.Now().Add(2 * checkEvery); time.Now().Before(until); {
@@ -223,7 +223,7 @@ func TestAProbeDoesNotMakeAnEngineReadyWhoseBatchesFail(t *testing.T) {
 	w := newWorld(t, callsConfig)
 	e, log := w.recorded(t, func(c *Config) { c.Deadline = shortDeadline })
 	w.db.Exec(t, "revoke update on quotad.account from quotad_service")
-	stop := load(t, e)
+	stop := load(t, e, "acme")
 	awaitHealth(t, e, "not ready", notReady("permission denied for table account (SQLSTATE 42501)"))
 	for until := time.Now().Add(3 * checkEvery); time.Now().Before(until); {
 		if h := e.Health(); h.Ready {
@@ -281,7 +281,7 @@ func TestAnOutageIsLoggedOnce(t *testing.T) {
 	server := pgtest.Server(t, options)
 	w := newWorldOf(t, pgtest.On(t, server), callsConfig)
 	e, log := w.recorded(t, func(c *Config) { c.Deadline = shortDeadline })
-	stop := load(t, e)
+	stop := load(t, e, "acme")
 	pgtest.Crash(t, server)
 	awaitHealth(t, e, "not ready", notReady("the database has not answered since "))
 	pgtest.Server(t, options)

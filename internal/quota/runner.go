@@ -138,6 +138,9 @@ func (r *runner) run(ctx context.Context, calls []*call, more func(n int) []*cal
 				"error", err, "calls", len(calls))
 			r.engine.metrics.retries.Inc()
 		}
+		for _, c := range calls {
+			c.unsend()
+		}
 		pause(ctx, backoff)
 		backoff = min(2*backoff, backoffMax)
 	}
