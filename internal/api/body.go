@@ -271,6 +271,8 @@ func (b *bodyReader) fail(err error) {
 		b.fault(field, fmt.Sprintf("must be valid JSON; it ends early, at byte %d", syntax.ByteOffset))
 	case strings.Contains(syntax.Err.Error(), "UTF-8"), strings.Contains(syntax.Err.Error(), "surrogate"):
 		b.fault(field, "must be valid UTF-8")
+	case strings.Contains(syntax.Err.Error(), "max depth"):
+		b.fault(field, "must be less deeply nested")
 	default:
 		b.fault(field, fmt.Sprintf("must be valid JSON; byte %d is where it is not", syntax.ByteOffset))
 	}

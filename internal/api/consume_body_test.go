@@ -79,6 +79,7 @@ func TestConsumeBodyNamesFieldAndRule(t *testing.T) {
 		{"cut", `{"tenant":"t"`, fault("body", "must be valid JSON; it ends early, at byte 13")},
 		{"two objects", `{` + ok + `}{}`, fault("body", "must be one JSON object and nothing after it")},
 		{"trailing text", `{` + ok + `}x`, fault("body", "must be valid JSON; byte 26 is where it is not")},
+		{"nested too deep", `{` + ok + `,"dims":` + strings.Repeat(`[`, 20_000), fault("dims[0]", "must be less deeply nested")},
 		{"unknown field", `{` + ok + `,"cots":1}`, fault("cots", "is not a field of this request")},
 		{"field in other case", `{` + ok + `,"Cost":1}`, fault("Cost", "is not a field of this request")},
 		{"duplicate name", `{` + ok + `,"tenant":"u"}`, fault("tenant", "must be given only once")},

@@ -210,7 +210,7 @@ func TestEveryErrorIsAProblem(t *testing.T) {
 		{"connection found closed at the reply", fmt.Errorf("begin: %w", driverError{}), 503, codeUnavailable, "1", true},
 		{"server stops", &pgconn.PgError{Code: "57P01", Message: "hunter2"}, 503, codeUnavailable, "1", true},
 		{"too many clients", &pgconn.PgError{Code: "53300", Message: "hunter2"}, 503, codeUnavailable, "1", true},
-		{"unconfirmed", fmt.Errorf("commit: %w: hunter2", catalog.ErrUnconfirmed), 503, codeUnavailable, "1", true},
+		{"unconfirmed", fmt.Errorf("commit: %w: hunter2", catalog.ErrUnconfirmed), 503, codeOutcomeUnknown, "1", true},
 		{"disk full", &pgconn.PgError{Code: "53100", Message: "hunter2"}, 503, codeUnavailable, "1", true},
 		{"disk broken", &pgconn.PgError{Code: "58030", Message: "hunter2"}, 503, codeUnavailable, "1", true},
 		{"read-only", &pgconn.PgError{Code: "25006", Message: "hunter2"}, 503, codeUnavailable, "1", true},

@@ -82,7 +82,7 @@ var problemKinds = map[code]struct {
 	codeKeyReused:         {http.StatusUnprocessableEntity, "The idempotency key belongs to another request"},
 	codeInternal:          {http.StatusInternalServerError, "Something is wrong on our side"},
 	codeOverloaded:        {http.StatusServiceUnavailable, "Too much is waiting already"},
-	codeUnavailable:       {http.StatusServiceUnavailable, "No decision could be made in time"},
+	codeUnavailable:       {http.StatusServiceUnavailable, "The database could not serve this in time"},
 	codeTenantsLimited:    {http.StatusServiceUnavailable, "Too many new tenants within this minute"},
 	codeOutcomeUnknown:    {http.StatusServiceUnavailable, "Nobody can tell yet whether this happened"},
 	codeShuttingDown:      {http.StatusServiceUnavailable, "This instance is shutting down"},
@@ -138,12 +138,15 @@ func problemOf(err error) *problem {
 	}
 	if errors.Is(err, catalog.ErrUnconfirmed) {
 		return &problem{
-			code: codeUnavailable, retryAfter: retryAfterDefault, cause: err,
+			code: codeOutcomeUnknown, outcome: "unknown", retryAfter: retryAfterDefault, cause: err,
 			detail: "The change was made and no standby of the database has confirmed it, so a failover may take it back. Send it again.",
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, catalog.ErrAway) || databaseAway(err) {
-		return &problem{code: codeUnavailable, retryAfter: retryAfterDefault, cause: err}
+		return &problem{
+			code: codeUnavailable, retryAfter: retryAfterDefault, cause: err,
+			detail: "The database could not be had in time, or does not take this now. Try again.",
+		}
 	}
 	return &problem{code: codeInternal, cause: err}
 }
