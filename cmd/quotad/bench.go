@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"strings"
 	"time"
 
@@ -31,7 +32,7 @@ type benchCmd struct {
 	Duration    time.Duration `name:"duration" default:"10s" help:"How long to measure."`
 	Warmup      time.Duration `name:"warmup" default:"2s" help:"How long to send before that."`
 
-	Tenant []string `name:"tenant" sep:"none" placeholder:"NAME" help:"Spend of this tenant of yours, or several, in place of new ones: what is used stays used. Needs --url and --meter."`
+	Tenant []string `name:"tenant" sep:"none" placeholder:"NAME" help:"Spend of this tenant of yours in place of new ones: what is used stays used. Give it once for each tenant. Needs --url and --meter."`
 	Meter  string   `name:"meter" placeholder:"NAME" help:"The meter to spend of with --tenant."`
 	Cost   int64    `name:"cost" default:"1" help:"Units that each request asks for."`
 
@@ -68,6 +69,7 @@ func (cmd benchCmd) Validate() error {
 		bound(err == nil, "--url: %w", err)
 	}
 	bound(len(cmd.URLs) == 0 || cmd.Key != "", "--url needs --key, or QUOTAD_KEY")
+	bound(len(cmd.URLs) > 0 || cmd.Key == os.Getenv("QUOTAD_KEY"), "--key needs --url: a private PostgreSQL has a key of its own")
 	bound(len(cmd.Tenant) == 0 || len(cmd.URLs) > 0, "--tenant needs --url: a private PostgreSQL has none of your tenants")
 	bound((len(cmd.Tenant) == 0) == (cmd.Meter == ""), "--tenant and --meter need each other")
 	return errors.Join(errs...)

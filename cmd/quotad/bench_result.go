@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -39,6 +40,7 @@ type benchMeasured struct {
 	PerSecond float64 `json:"decisions_per_second"`
 	Allowed   int64   `json:"allowed"`
 	Denied    int64   `json:"denied"`
+	Failed    int64   `json:"failed"`
 	P50MS     float64 `json:"p50_ms"`
 	P90MS     float64 `json:"p90_ms"`
 	P99MS     float64 `json:"p99_ms"`
@@ -55,7 +57,7 @@ func (cmd benchCmd) result(m loadgen.Measurement, stopped bool) benchResult {
 		URLs: cmd.URLs, Connections: cmd.Connections, Rate: cmd.rate(), Tenants: cmd.Tenants, Skew: cmd.Skew, Batch: cmd.Batch, Keys: cmd.Keys,
 		MeasuredMS: m.Time.Milliseconds(), Stopped: stopped,
 		Measured: benchMeasured{
-			PerSecond: m.PerSecond, Allowed: m.Counts.Allowed, Denied: m.Counts.Denied,
+			PerSecond: math.Round(m.PerSecond*10) / 10, Allowed: m.Counts.Allowed, Denied: m.Counts.Denied, Failed: m.Counts.Failed,
 			P50MS: millis(m.P50), P90MS: millis(m.P90), P99MS: millis(m.P99), P999MS: millis(m.P999), MaxMS: millis(m.Max),
 			LateMS: millis(m.LateP99),
 		},
@@ -90,9 +92,13 @@ func (r benchResult) print(to io.Writer, asJSON bool) error {
 	fmt.Fprint(w, "decisions/s\tallowed\tdenied\tfailed\tp50 ms\tp90 ms\tp99 ms\tp99.9 ms\tmax ms\t\n")
 	m := r.Measured
 	fmt.Fprintf(w, "%.0f\t%d\t%d\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t\n",
-		m.PerSecond, m.Allowed, m.Denied, r.Requests.Failed, m.P50MS, m.P90MS, m.P99MS, m.P999MS, m.MaxMS)
-	if err := w.Flush(); err != nil || len(r.Failures) == 0 {
+		m.PerSecond, m.Allowed, m.Denied, m.Failed, m.P50MS, m.P90MS, m.P99MS, m.P999MS, m.MaxMS)
+	if err := w.Flush(); err != nil {
 		return err
+	}
+	fmt.Fprintf(to, "\nwith the warm-up: allowed %d, denied %d, failed %d\n", r.Requests.Allowed, r.Requests.Denied, r.Requests.Failed)
+	if len(r.Failures) == 0 {
+		return nil
 	}
 	w = tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "\nFAILED\tCOUNT\tFOR EXAMPLE\n")

@@ -170,9 +170,23 @@ func TestBenchOnAPrivatePostgreSQLLeavesNothingBehind(t *testing.T) {
 		"measured for N s\n" +
 		"\n" +
 		"  decisions/s  allowed  denied  failed  pnn ms  pnn ms  pnn ms  pnnnn ms  max ms\n" +
-		"  N  N  N  N  N  N  N  N  N\n"
+		"  N  N  N  N  N  N  N  N  N\n" +
+		"\n" +
+		"with the warm-up: allowed N, denied N, failed N\n"
 	if diff := cmp.Diff(want, masked(string(out))); diff != "" {
 		t.Errorf("table, masked (-want +got):\n%s", diff)
+	}
+	wantEmpty(t, temporary)
+}
+
+// A reader that stops reading, as head does, ends nothing but what is printed.
+func TestAReaderThatStopsLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	temporary := pgtest.Dir(t)
+	p := start(t, []string{"TMPDIR=" + temporary}, "bench", "--tenants=1", "--connections=1", "--duration=100ms", "--warmup=0s")
+	p.stdout.Close()
+	if code := p.wait(t); code != 1 || !strings.Contains(p.logged(), "broken pipe") {
+		t.Errorf("exit code %d, want 1 and why:\n%s", code, p.logged())
 	}
 	wantEmpty(t, temporary)
 }
@@ -297,6 +311,7 @@ func TestFlagsOfBenchAreChecked(t *testing.T) {
 		{"--warmup=2h", "--warmup must be 0s to 1h0m0s"},
 		{"--cost=-1", "--cost must be 0 to 999999999999999"},
 		{"--url=http://x", "--url needs --key"},
+		{"--key=k", "--key needs --url"},
 		{"--tenant=acme --meter=calls", "--tenant needs --url"},
 		{"--url=http://x --key=k --tenant=acme", "--tenant and --meter need each other"},
 		{"--url=http://x --key=k --meter=calls", "--tenant and --meter need each other"},

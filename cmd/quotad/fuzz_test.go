@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,6 +28,7 @@ func FuzzTrace(f *testing.F) {
 		"time,tenant\n2024-05-10T12:00:00.25Z,acme\n", "\ufefftime,tenant,cost,subject\n2024-05-10T12:00:00Z,acme,3,u\n",
 		"time,tenant,meter,input,output\n2024-05-10T12:00:00+02:00,\"a,\"\"b\",llm.tokens,1,\n", "time,time\n", "tenant\n", "", "\"", "time,tenant\nx,y\n",
 		"time,tenant,cost\n2024-05-10T12:00:00Z,acme,1000000000000000\n", "time,tenant\n1969-12-31T23:59:59Z,acme\n", "time,tenant,\n2024-05-10T12:00:00Z,acme\n",
+		"time,tenant,meter,,output\n2000-01-10T0:00:00+00:00,,llm.tokens,,\n",
 	} {
 		f.Add(seed)
 	}
@@ -70,15 +72,14 @@ func FuzzTrace(f *testing.F) {
 func written(t *testing.T, rows []traceRow) string {
 	var text strings.Builder
 	w := csv.NewWriter(&text)
-	pools := len(rows) > 0 && rows[0].request.Charges[0].Pools != nil
 	header := []string{columnTime, columnTenant, columnSubject, columnMeter, columnCost}
-	for _, row := range rows {
-		pools = pools || row.request.Charges[0].Pools != nil
+	var pools []string // a row without an amount has 0 of each that has a column
+	for _, pool := range []string{"input", "output"} {
+		if slices.ContainsFunc(rows, func(row traceRow) bool { _, given := row.request.Charges[0].Pools[pool]; return given }) {
+			pools = append(pools, pool)
+		}
 	}
-	if pools {
-		header = append(header, "input", "output")
-	}
-	lines := [][]string{header}
+	lines := [][]string{append(header, pools...)}
 	for _, row := range rows {
 		charge := row.request.Charges[0]
 		line := []string{
@@ -87,8 +88,8 @@ func written(t *testing.T, rows []traceRow) string {
 		if charge.Pools != nil {
 			line[4] = ""
 		}
-		if pools {
-			line = append(line, pool(charge, "input"), pool(charge, "output"))
+		for _, name := range pools {
+			line = append(line, pool(charge, name))
 		}
 		lines = append(lines, line)
 	}

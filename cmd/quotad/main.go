@@ -35,6 +35,7 @@ func main() {
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it; else a terminal that closes leaves nothing behind
 		ending = append(ending, syscall.SIGHUP)
 	}
+	signal.Ignore(syscall.SIGPIPE) // whoever reads along may stop: a write fails then, and everything else ends as it should
 	ctx, stop := signal.NotifyContext(context.Background(), ending...)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))

@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,10 +65,11 @@ type group struct {
 	err     error
 }
 
-// Open takes the directory, which it makes if need be, for this process alone. It returns
+// Open takes the directory for this process alone. It makes the directory if need be, but not
+// those around it, whose absence is a slip of the pen. It returns
 // [ErrHeld] if another one has it. The records in it count as pending.
 func Open(dir string, bytesMax int64) (*Spool, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("open the spool: %w", err)
 	}
 	lock, err := lockFile(filepath.Join(dir, lockName))

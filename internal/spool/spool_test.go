@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -163,6 +164,18 @@ func TestADamagedFileIsKeptBeside(t *testing.T) {
 	}
 	if kept := files(t, dir, damagedSuffix); len(kept) != 1 || s.Pending() != 0 {
 		t.Errorf("%v is kept and %d records pend, want the damaged file and none", kept, s.Pending())
+	}
+}
+
+func TestAMisspeltDirectoryIsNotMade(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	open(t, filepath.Join(parent, "new"), roomy)
+	if _, err := Open(filepath.Join(parent, "misspelt", "new"), roomy); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Open below a directory that is not there: %v, want %v", err, fs.ErrNotExist)
+	}
+	if made, err := filepath.Glob(filepath.Join(parent, "misspelt*")); err != nil || len(made) > 0 {
+		t.Errorf("%v was made, %v", made, err)
 	}
 }
 
