@@ -75,9 +75,9 @@ func TestBenchTellsWhatTheLedgerHolds(t *testing.T) {
 	var allowed int64
 	for _, flags := range [][]string{
 		{"--skew=1"},
-		{"--rate=50", "--idempotency-keys"},
+		{"--rate=10", "--idempotency-keys"},
 		{"--batch=7", "--idempotency-keys"},
-		{"--batch=7", "--rate=20"},
+		{"--batch=7", "--rate=10"},
 	} {
 		code, out := output(t, append([]string{
 			"bench", "--json", "--url", urls[0], "--url", urls[1], "--key", key,
