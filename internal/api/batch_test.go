@@ -157,7 +157,7 @@ func TestBatchThatIsWrongAsAWholeDoesNothing(t *testing.T) {
 		{"{\"items\":[" + good + "],\"\xff\":1}", "body", "UTF-8"},
 		{`{"items":[` + good + `,{"tenant":"acme","meter":}]}`, "items[1]", "valid JSON"},
 		{`{"items":[` + good + `,{"tenant":"acme","cost":01}]}`, "items[1]", "valid JSON"},
-		{`{"items":[` + good + `,` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `]}`, "items[1]", "valid JSON"},
+		{`{"items":[` + good + `,` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `]}`, "items[1]", "deeply nested"},
 		{`{"items":[` + good + `,{"tenant":"acme"`, "items[1]", "ends early"},
 		{`{"items":[` + strings.Repeat(good+",", 1000) + good + `]}`, "items", "at most 1000"},
 	} {
