@@ -107,6 +107,11 @@ func startService(t *testing.T, db *pgtest.DB, deadline time.Duration, edit ...f
 	pool := db.Service(t)
 	s := &service{t: t, db: db, store: catalog.NewStore(pool), logs: &lockedBuffer{}, tokens: map[string]string{}}
 	log := textLogger(s.logs)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the end of the log:\n%s", lastBytes(s.logs.String(), 3000))
+		}
+	})
 	registry := prometheus.NewRegistry()
 	engine, err := quota.NewEngine(quota.Config{
 		Database: pool.Config().ConnConfig, Catalog: s.store, Log: log, Metrics: registry, Deadline: deadline,
@@ -355,3 +360,6 @@ func golden(t *testing.T, name string, a answer) {
 		t.Errorf("%s, want-, got+:\n%s", file, diff)
 	}
 }
+
+// lastBytes is the end of a text.
+func lastBytes(text string, n int) string { return text[max(0, len(text)-n):] }
