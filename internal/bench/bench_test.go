@@ -191,3 +191,16 @@ func TestFlagsOutOfBoundsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// The better of two rounds is not what is usual.
+func TestTheMiddleOfTwoRoundsIsBetweenThem(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{{nil, 0}, {[]float64{7}, 7}, {[]float64{8, 4}, 6}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 9, 2}, 3}} {
+		if got := middle(c.values); got != c.want {
+			t.Errorf("middle(%v) = %v, want %v", c.values, got, c.want)
+		}
+	}
+}

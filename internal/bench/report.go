@@ -317,13 +317,13 @@ func median(runs []measurement, of func(measurement) float64) float64 {
 	return middle(values)
 }
 
-// middle is the median, the upper of two; 0 without any.
+// middle is the median, between the two middle ones of an even number; 0 without any.
 func middle(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
 // loadAverage is how busy the machine was in the last minute, "" where it does not say.
