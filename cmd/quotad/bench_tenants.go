@@ -190,8 +190,8 @@ func (a benchAPI) do(ctx context.Context, method, path string, body, into any) e
 	var problem struct{ Code, Detail string }
 	_ = json.Unmarshal(answer, &problem) // what is none has no detail
 	hint := ""
-	if problem.Code == "" {
-		problem.Detail = "that is no answer of quotad's: is it there that --url leads to?"
+	if problem.Code == "" || problem.Code == "route_not_found" {
+		problem.Detail = "this is no path of quotad: --url must lead to where its own begin"
 	}
 	if response.StatusCode == http.StatusForbidden && method != http.MethodPost {
 		hint = "; tenants are made with a key of the scope admin: use one, or name tenants to spend of by --tenant and --meter"

@@ -129,13 +129,14 @@ func TestBenchSpendsOfTenantsThatAreNamed(t *testing.T) {
 	if diff := cmp.Diff(map[string]int64{"acme": 3}, entriesOf(t, db)); diff != "" {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
-	for name, c := range map[string]struct{ key, tenant, meter, want string }{
-		"no such tenant":    {key, "nobody", "calls", "must name a configured tenant"},
-		"no such meter":     {key, "acme", "nothing", "must name a configured meter"},
-		"no such key":       {"qk_live_x_y", "acme", "calls", "401"},
-		"may make no plans": {key, "", "", "scope admin: use one, or name tenants"},
+	for name, c := range map[string]struct{ path, key, tenant, meter, want string }{
+		"no such tenant":    {"", key, "nobody", "calls", "must name a configured tenant"},
+		"no such meter":     {"", key, "acme", "nothing", "must name a configured meter"},
+		"no such key":       {"", "qk_live_x_y", "acme", "calls", "401"},
+		"no such path":      {"/v1", key, "", "", "--url must lead to where its own begin"},
+		"may make no plans": {"", key, "", "", "scope admin: use one, or name tenants"},
 	} {
-		flags := []string{"bench", "--url", url, "--key", c.key, "--duration=100ms"}
+		flags := []string{"bench", "--url", url + c.path, "--key", c.key, "--duration=100ms"}
 		if c.tenant != "" {
 			flags = append(flags, "--tenant="+c.tenant, "--meter="+c.meter)
 		}

@@ -394,7 +394,7 @@ func (c *call) take() bool {
 }
 
 // send claims the call for a commit; false if its caller has left. From then on the batch
-// answers it, and nothing else does.
+// answers it, and nothing else does until unsend.
 func (c *call) send() bool {
 	return c.state.CompareAndSwap(callTaken, callSent) || c.state.Load() == callSent
 }

@@ -33,7 +33,6 @@ func (p *parkedTenant) over() bool { return !time.Now().Before(p.until) }
 func (w *worker) park(tenant string, calls []*call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.endIdle((*parkedTenant).over)
 	p := &parkedTenant{worker: w, tenant: tenant, calls: calls, unknown: calls[0].unknown, until: time.Now().Add(parkedFor)}
 	w.waiting += len(calls)
 	w.queue = slices.DeleteFunc(w.queue, func(c *call) bool {
@@ -108,11 +107,13 @@ func (p *parkedTenant) end() {
 	}
 }
 
-// endIdle ends the parking of those idle tenants of which when is true. The worker's lock is
-// held.
-func (w *worker) endIdle(when func(*parkedTenant) bool) {
+// endParked ends the parking of tenants that are idle and over: of a closed worker all that
+// are idle.
+func (w *worker) endParked() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, p := range w.parked {
-		if p.idle && when(p) {
+		if p.idle && (w.closed || p.over()) {
 			p.end()
 		}
 	}

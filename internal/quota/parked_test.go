@@ -78,6 +78,23 @@ func parkedTotal(t *testing.T, registry *prometheus.Registry) float64 {
 	return 0
 }
 
+// stays waits until the waiters have left a tenant, and sets until when it stays parked; nil if
+// it does not.
+func (w *worker) stays(tenant string, until time.Time) *parkedTenant {
+	for {
+		w.mu.Lock()
+		p := w.parked[tenant]
+		if p == nil || p.idle {
+			if p != nil {
+				p.until = until
+			}
+			w.mu.Unlock()
+			return p
+		}
+		w.mu.Unlock()
+	}
+}
+
 // A tenant that is busy elsewhere is not tried anew for each batch.
 func TestABusyTenantStaysParkedForAWhile(t *testing.T) {
 	t.Parallel()
@@ -85,12 +102,16 @@ func TestABusyTenantStaysParkedForAWhile(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	e, stop := w.stoppableEngine(t, func(c *Config) { c.Workers, c.Deadline, c.Metrics = 1, answerMax, registry })
 	worker := e.workers[0]
+	later := time.Now().Add(time.Hour)
 	through := func(calls int, parkings float64) {
 		t.Helper()
 		outsider := w.db.Hold(t, "acme")
 		waiting := numbered("acme", 0, calls)
 		submit(t, worker, waiting...)
 		w.awaitWaiter(t, time.Time{})
+		worker.mu.Lock()
+		worker.parked["acme"].until = later
+		worker.mu.Unlock()
 		if err := outsider.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -103,21 +124,7 @@ func TestABusyTenantStaysParkedForAWhile(t *testing.T) {
 			t.Errorf("the tenant was parked %v times, want %v", got, parkings)
 		}
 	}
-	parked := func(until time.Time) (p *parkedTenant) {
-		for { // until the waiter has left it
-			worker.mu.Lock()
-			p = worker.parked["acme"]
-			if p == nil || p.idle {
-				if p != nil {
-					p.until = until
-				}
-				worker.mu.Unlock()
-				return p
-			}
-			worker.mu.Unlock()
-		}
-	}
-	later := time.Now().Add(time.Hour)
+	parked := func(until time.Time) *parkedTenant { return worker.stays("acme", until) }
 	through(parkedCallsOf-1, 1)
 	if parked(later) != nil {
 		t.Error("a tenant of few calls stays parked")
@@ -130,7 +137,15 @@ func TestABusyTenantStaysParkedForAWhile(t *testing.T) {
 	if parked(time.Now()) == nil {
 		t.Fatal("a busy tenant is parked no more")
 	}
+	worker.endParked()
+	if parked(later) != nil {
+		t.Error("a tenant stays parked for ever")
+	}
 	through(parkedCallsOf, 3)
+	if parked(time.Now()) == nil {
+		t.Fatal("a busy tenant is parked no more")
+	}
+	through(parkedCallsOf, 4)
 	if parked(later) == nil {
 		t.Fatal("a busy tenant is parked no more")
 	}

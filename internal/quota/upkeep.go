@@ -26,7 +26,8 @@ var errCommitsWait = errors.New("commits wait for a standby (synchronous_standby
 
 // upkeep probes the database now and then, so that readiness is known without traffic,
 // ends holds of tenants that are idle, removes levels of subjects that are, and keeps
-// partitions made ahead and old holds few, until ctx ends.
+// partitions made ahead and old holds few, until ctx ends. It lets go of parked tenants that
+// nobody calls any more.
 func (e *Engine) upkeep(ctx context.Context) error {
 	r := newRunner(e)
 	defer r.close()
@@ -34,6 +35,9 @@ func (e *Engine) upkeep(ctx context.Context) error {
 	idle := idleRound{next: time.Now().Add(idleFirst)}
 	backoff := backoffFirst
 	for ctx.Err() == nil {
+		for _, w := range e.workers {
+			w.endParked()
+		}
 		var probe trial
 		e.health.begin(&probe)
 		clock, err := r.probe(ctx)

@@ -72,10 +72,10 @@ func (w *worker) signal() {
 // close refuses further calls and lets run end once the queue is empty.
 func (w *worker) close() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.closed = true
-	w.endIdle(func(*parkedTenant) bool { return true })
 	w.signal()
+	w.mu.Unlock()
+	w.endParked()
 }
 
 // run commits batches until the worker is closed and nothing is queued or parked.
