@@ -185,10 +185,10 @@ func (b *batch) decide() {
 	}
 }
 
-// locked reports whether the batch has any tenant's lock. Without one its commit is of
-// nothing, and succeeds on a server that takes no writes.
-func (b *batch) locked() bool {
-	return slices.ContainsFunc(b.tenants, func(t *tenantWork) bool { return t.locked })
+// decided reports whether the batch has a tenant's lock and a call for it that nobody gave up.
+// Without, its commit is of nothing, and succeeds where nothing can be decided.
+func (b *batch) decided() bool {
+	return slices.ContainsFunc(b.tenants, func(t *tenantWork) bool { return t.locked && len(t.calls) > 0 })
 }
 
 // leave hands the calls of a tenant that was not locked back. If there is no such

@@ -110,7 +110,7 @@ func (r *runner) run(ctx context.Context, calls []*call, more func(n int) []*cal
 		err := b.run(ctx)
 		calls = append(calls, b.joined...)
 		switch {
-		case err == nil && b.locked():
+		case err == nil && b.decided():
 			r.engine.health.committed(&b.trial)
 			return b.elsewhere
 		case err == nil:
@@ -188,16 +188,19 @@ func taken(calls []*call) []*call {
 	return kept
 }
 
-// expire answers the calls that are past their deadline and returns the others.
+// expire answers the calls that are past their deadline, forgets those that were given up, and
+// returns the others.
 func (r *runner) expire(calls []*call) []*call {
 	now := time.Now()
 	kept := calls[:0:0]
 	for _, c := range calls {
-		if now.Before(c.deadline) {
+		switch {
+		case c.left():
+		case now.Before(c.deadline):
 			kept = append(kept, c)
-			continue
+		default:
+			c.answer(Decision{}, unavailable(errors.New("no batch succeeded in time")))
 		}
-		c.answer(Decision{}, unavailable(errors.New("no batch succeeded in time")))
 	}
 	return kept
 }
