@@ -1,5 +1,41 @@
 CREATE SCHEMA quotad;
 
+CREATE DOMAIN quotad.counter AS bigint
+	CONSTRAINT counter_not_negative CHECK ((VALUE >= 0));
+
+CREATE DOMAIN quotad.day_of_month AS smallint
+	CONSTRAINT day_of_month_range CHECK (((VALUE >= 1) AND (VALUE <= 31)));
+
+CREATE DOMAIN quotad.entry_kind AS text COLLATE pg_catalog."C"
+	CONSTRAINT entry_kind_known CHECK ((VALUE = ANY (ARRAY['consume'::text, 'hold'::text, 'extend'::text, 'settle'::text, 'release'::text, 'expire'::text, 'reverse'::text, 'adjust'::text, 'grant'::text])));
+
+CREATE DOMAIN quotad.level_object AS json
+	CONSTRAINT level_object_type CHECK ((json_typeof(VALUE) = 'object'::text));
+
+COMMENT ON DOMAIN quotad.level_object IS 'What the levels of limits are kept in; see meter_total.levels.';
+
+CREATE DOMAIN quotad.open_holds AS integer
+	CONSTRAINT open_holds_range CHECK (((VALUE >= 0) AND (VALUE <= 1000)));
+
+CREATE DOMAIN quotad.running_total AS bigint
+	CONSTRAINT running_total_range CHECK (((VALUE >= 0) AND (VALUE <= '999999999999999'::bigint)));
+
+COMMENT ON DOMAIN quotad.running_total IS 'Units since a tenant''s first entry.';
+
+CREATE DOMAIN quotad.sha256 AS bytea
+	CONSTRAINT sha256_length CHECK ((octet_length(VALUE) = 32));
+
+CREATE DOMAIN quotad.tenant_name AS text COLLATE pg_catalog."C"
+	CONSTRAINT tenant_name_length CHECK (((octet_length(VALUE) >= 1) AND (octet_length(VALUE) <= 256)));
+
+CREATE DOMAIN quotad.tenant_status AS text
+	CONSTRAINT tenant_status_known CHECK ((VALUE = ANY (ARRAY['active'::text, 'suspended'::text, 'closed'::text])));
+
+CREATE DOMAIN quotad.usage_change AS bigint
+	CONSTRAINT usage_change_range CHECK (((VALUE >= '-999999999999999'::bigint) AND (VALUE <= '999999999999999'::bigint)));
+
+COMMENT ON DOMAIN quotad.usage_change IS 'Units, or units set aside, that an entry adds; below 0 for what it takes off.';
+
 CREATE FUNCTION quotad.decision_clock() RETURNS timestamp with time zone
     LANGUAGE sql PARALLEL SAFE
     RETURN clock_timestamp();
@@ -63,30 +99,24 @@ $$;
 
 CREATE TABLE quotad.account (
     tenant_id bigint NOT NULL,
-    tenant text NOT NULL COLLATE pg_catalog."C",
+    tenant quotad.tenant_name NOT NULL,
     plan text NOT NULL COLLATE pg_catalog."C",
-    status text DEFAULT 'active'::text NOT NULL,
+    status quotad.tenant_status DEFAULT 'active'::text NOT NULL,
     timezone text DEFAULT 'UTC'::text NOT NULL,
-    billing_anchor smallint DEFAULT 1 NOT NULL,
+    billing_anchor quotad.day_of_month DEFAULT 1 NOT NULL,
     calendar_past jsonb,
-    seq bigint DEFAULT 0 NOT NULL,
+    seq quotad.counter DEFAULT 0 NOT NULL,
     last_at timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
-    head_hash bytea NOT NULL,
-    subject_seq bigint DEFAULT 0 NOT NULL,
+    head_hash quotad.sha256 NOT NULL,
+    subject_seq quotad.counter DEFAULT 0 NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    open_holds integer DEFAULT 0 NOT NULL,
+    open_holds quotad.open_holds DEFAULT 0 NOT NULL,
     next_plan text COLLATE pg_catalog."C",
     next_plan_at timestamp with time zone,
     override_set_id bigint DEFAULT 0 NOT NULL,
     terms_at timestamp with time zone DEFAULT '1970-01-01 00:00:00+00'::timestamp with time zone NOT NULL,
     room text DEFAULT repeat(' '::text, 160),
-    CONSTRAINT account_billing_anchor CHECK (((billing_anchor >= 1) AND (billing_anchor <= 31))),
-    CONSTRAINT account_head_hash_is_sha256 CHECK ((octet_length(head_hash) = 32)),
-    CONSTRAINT account_next_plan CHECK (((next_plan IS NULL) = (next_plan_at IS NULL))),
-    CONSTRAINT account_open_holds CHECK (((open_holds >= 0) AND (open_holds <= 1000))),
-    CONSTRAINT account_seq CHECK (((seq >= 0) AND (subject_seq >= 0))),
-    CONSTRAINT account_status CHECK ((status = ANY (ARRAY['active'::text, 'suspended'::text, 'closed'::text]))),
-    CONSTRAINT account_tenant_length CHECK (((octet_length(tenant) >= 1) AND (octet_length(tenant) <= 256)))
+    CONSTRAINT account_next_plan CHECK (((next_plan IS NULL) = (next_plan_at IS NULL)))
 )
 WITH (fillfactor='90');
 
@@ -197,26 +227,23 @@ CREATE TABLE quotad.entry (
     seq bigint NOT NULL,
     at timestamp with time zone NOT NULL,
     effective_at timestamp with time zone NOT NULL,
-    kind text NOT NULL COLLATE pg_catalog."C",
+    kind quotad.entry_kind NOT NULL,
     meter_id integer NOT NULL,
     subject_id bigint NOT NULL,
-    units bigint NOT NULL,
-    held bigint NOT NULL,
-    total bigint NOT NULL,
-    subject_total bigint NOT NULL,
+    units quotad.usage_change NOT NULL,
+    held quotad.usage_change NOT NULL,
+    total quotad.running_total NOT NULL,
+    subject_total quotad.running_total NOT NULL,
     request_id uuid NOT NULL,
     batch_id uuid NOT NULL,
     ref_seq bigint NOT NULL,
     plan_version_id bigint NOT NULL,
     limits_used bigint[] NOT NULL,
     dims_digest bytea,
-    hash bytea NOT NULL,
+    hash quotad.sha256 NOT NULL,
     limits_held bigint[],
     override_set_id bigint DEFAULT 0 NOT NULL,
-    CONSTRAINT entry_hash_is_sha256 CHECK ((octet_length(hash) = 32)),
-    CONSTRAINT entry_kind CHECK ((kind = ANY (ARRAY['consume'::text, 'hold'::text, 'extend'::text, 'settle'::text, 'release'::text, 'expire'::text, 'reverse'::text, 'adjust'::text, 'grant'::text]))),
-    CONSTRAINT entry_range CHECK ((((units >= '-999999999999999'::bigint) AND (units <= '999999999999999'::bigint)) AND ((held >= '-999999999999999'::bigint) AND (held <= '999999999999999'::bigint)) AND ((total >= 0) AND (total <= '999999999999999'::bigint)) AND ((subject_total >= 0) AND (subject_total <= '999999999999999'::bigint)))),
-    CONSTRAINT entry_seq CHECK (((seq > 0) AND (ref_seq >= 0) AND (ref_seq < seq)))
+    CONSTRAINT entry_seq CHECK (((0 <= ref_seq) AND (ref_seq < seq)))
 )
 PARTITION BY RANGE (at);
 
@@ -323,16 +350,14 @@ CREATE TABLE quotad.meter_total (
     tenant_id bigint NOT NULL,
     meter_id integer NOT NULL,
     subject_id bigint DEFAULT 0 NOT NULL,
-    units bigint DEFAULT 0 NOT NULL,
-    held bigint DEFAULT 0 NOT NULL,
-    calls bigint DEFAULT 0 NOT NULL,
+    units quotad.running_total DEFAULT 0 NOT NULL,
+    held quotad.running_total DEFAULT 0 NOT NULL,
+    calls quotad.counter DEFAULT 0 NOT NULL,
     last_at timestamp with time zone NOT NULL,
-    returned bigint DEFAULT 0 NOT NULL,
-    levels json,
+    returned quotad.running_total DEFAULT 0 NOT NULL,
+    levels quotad.level_object,
     room text DEFAULT repeat(' '::text, 160),
-    CONSTRAINT meter_total_levels CHECK ((json_typeof(levels) = 'object'::text)),
-    CONSTRAINT meter_total_range CHECK ((((units >= 0) AND (units <= '999999999999999'::bigint)) AND ((held >= 0) AND (held <= '999999999999999'::bigint)) AND (calls >= 0))),
-    CONSTRAINT meter_total_returned CHECK (((returned >= 0) AND (returned <= units)))
+    CONSTRAINT meter_total_returned CHECK (((returned)::bigint <= (units)::bigint))
 )
 WITH (fillfactor='90');
 
@@ -558,11 +583,11 @@ CREATE INDEX denial_at ON quotad.denial USING btree (at);
 
 CREATE INDEX denial_count_minute ON quotad.denial_count USING btree (minute);
 
-CREATE INDEX entry_corrected ON ONLY quotad.entry USING btree (tenant_id, ref_seq) WHERE ((units < 0) AND (ref_seq > 0));
+CREATE INDEX entry_corrected ON ONLY quotad.entry USING btree (tenant_id, ref_seq) WHERE (((units)::bigint < 0) AND (ref_seq > 0));
 
-CREATE INDEX entry_correction ON ONLY quotad.entry USING btree (tenant_id, meter_id, at) WHERE (units < 0);
+CREATE INDEX entry_correction ON ONLY quotad.entry USING btree (tenant_id, meter_id, at) WHERE ((units)::bigint < 0);
 
-CREATE INDEX entry_hold ON ONLY quotad.entry USING btree (tenant_id, at, seq) WHERE (kind = ANY (ARRAY['hold'::text, 'extend'::text, 'settle'::text, 'release'::text, 'expire'::text]));
+CREATE INDEX entry_hold ON ONLY quotad.entry USING btree (tenant_id, at, seq) WHERE ((kind)::text = ANY (ARRAY['hold'::text, 'extend'::text, 'settle'::text, 'release'::text, 'expire'::text]));
 
 CREATE INDEX entry_subject_window ON ONLY quotad.entry USING btree (tenant_id, meter_id, subject_id, at, seq) WHERE (subject_id <> 0);
 

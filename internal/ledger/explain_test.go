@@ -107,7 +107,7 @@ func hotStatements(busy int64, calls int32) []hotStatement {
 		{
 			"edges", edgesSQL,
 			[]string{"'2026-03-20'", two, tenants, meters, "'{\"\",rare}'", "'{2026-03-12,null}'", "'{0,864000000000}'"},
-			[]string{"account_pkey", "entry_correction", "entry_subject_window", "entry_window", "subject_unique"},
+			[]string{"account_pkey", "catalog_version_pkey", "entry_correction", "entry_subject_window", "entry_window", "subject_unique"},
 		},
 		{
 			"crossings", crossingsSQL,

@@ -173,11 +173,12 @@ type Edge struct {
 // The clock is read once per batch, after the locks; the first row is the clock's own.
 // A window is bounded on both sides so that only its partitions are opened. A correction
 // is younger than what it corrects, so those of a window's entries are in it, too.
-// index: entry_window or entry_subject_window, one descent each; entry_correction. lock: none.
+// index: entry_window or entry_subject_window, one descent each; entry_correction;
+// catalog_version_pkey. lock: none.
 const edgesSQL = `
 with clock as materialized (
   select coalesce($1::timestamptz, quotad.decision_clock()) as at,
-         (select v.version from quotad.catalog_version v) as catalog_version
+         (select v.version from quotad.catalog_version v where v.single) as catalog_version
 )
 select c.at, c.catalog_version, k.n, coalesce(t.before, s.before), coalesce(t.at, s.at), coalesce(r.units, 0)
 from clock c
@@ -268,8 +269,9 @@ func QueueEdges(b *pgx.Batch, at *time.Time, queries []EdgeQuery, gotClock func(
 	})
 }
 
-// index: none needed. lock: none.
-const clockSQL = `select quotad.decision_clock(), (select v.version from quotad.catalog_version v)`
+// index: catalog_version_pkey: the row has as many dead versions as changes of the last minute,
+// which a scan would read. lock: none.
+const clockSQL = `select quotad.decision_clock(), (select v.version from quotad.catalog_version v where v.single)`
 
 // queueClock queues reading the clock where there is no edge to read.
 func queueClock(b *pgx.Batch, got func(Clock)) {

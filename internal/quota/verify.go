@@ -263,9 +263,9 @@ const verifyAnswersSQL = `
 select i.key, i.first_seq, i.created_at, i.answer, e.kinds, e.meters, e.units, e.held, e.request_ids, e.hashes
 from quotad.idempotency i
 left join lateral (
-  select array_agg(e.kind order by e.seq) as kinds, array_agg(m.meter order by e.seq) as meters,
-         array_agg(e.units order by e.seq) as units, array_agg(e.held order by e.seq) as held,
-         array_agg(e.request_id order by e.seq) as request_ids, array_agg(e.hash order by e.seq) as hashes
+  select array_agg(e.kind::text order by e.seq) as kinds, array_agg(m.meter order by e.seq) as meters,
+         array_agg(e.units::bigint order by e.seq) as units, array_agg(e.held::bigint order by e.seq) as held,
+         array_agg(e.request_id order by e.seq) as request_ids, array_agg(e.hash::bytea order by e.seq) as hashes
   from quotad.entry e
   left join quotad.meter m on m.meter_id = e.meter_id
   where e.tenant_id = i.tenant_id and e.at = i.created_at
