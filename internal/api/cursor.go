@@ -46,14 +46,15 @@ func encodeCursor(list [cursorDigestBytes]byte, place []byte) string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// decodeCursor returns the place that a cursor of this list holds.
+// decodeCursor returns the place that a cursor of this list holds. The decoder passes over line
+// breaks, which no cursor has.
 func decodeCursor(list [cursorDigestBytes]byte, cursor string) (place []byte, ok bool) {
 	const head = 1 + cursorDigestBytes
 	if len(cursor) > base64.RawURLEncoding.EncodedLen(head+cursorPlaceMax) {
 		return nil, false
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || len(b) <= head || b[0] != cursorVersion || [cursorDigestBytes]byte(b[1:head]) != list {
+	if err != nil || strings.ContainsAny(cursor, "\r\n") || len(b) <= head || b[0] != cursorVersion || [cursorDigestBytes]byte(b[1:head]) != list {
 		return nil, false
 	}
 	return b[head:], true

@@ -158,6 +158,8 @@ func FuzzCursor(f *testing.F) {
 	list := listDigest("entries", "acme")
 	f.Add(encodeSeqCursor(list, 1))
 	f.Add(encodeSeqCursor(list, 1<<40))
+	f.Add(encodeSeqCursor(list, 1)[:8] + "\r" + encodeSeqCursor(list, 1)[8:])
+	f.Add("\n" + encodeSeqCursor(list, 1))
 	f.Add("")
 	f.Fuzz(func(t *testing.T, cursor string) {
 		seq, ok := decodeSeqCursor(list, cursor)
