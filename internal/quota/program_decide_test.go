@@ -69,7 +69,7 @@ func (m *model) do(r quota.Request, id uuid.UUID) told {
 	}
 	entries := len(tn.facts) // that the request can have meant
 	m.tidy(tn)
-	if before, ok := tn.kept[r.Key]; ok && r.Key != "" {
+	if before, ok := m.keptAnswer(tn, r.Key); ok {
 		if before.request != describe(r) {
 			return told{Error: quota.CodeKeyReused}
 		}

@@ -17,6 +17,11 @@ import (
 // finish holds the ledger, what is read of the past, and verify to the model. What reads
 // many partitions is slow, and looks at one tenant only.
 func (r *run) finish(random *rand.Rand) error {
+	if random.IntN(4) == 0 {
+		if err := r.outlive(random); err != nil {
+			return err
+		}
+	}
 	for _, name := range r.names {
 		tn := r.model.tenants[name]
 		if err := cmp.Or(r.lookAt(tn, ""), r.checkEntries(tn), r.checkVerify(tn)); err != nil {
@@ -26,6 +31,27 @@ func (r *run) finish(random *rand.Rand) error {
 	tn := r.tenant(random)
 	if err := cmp.Or(r.checkUsage(tn, random), r.checkPast(tn, random)); err != nil {
 		return fmt.Errorf("%s, in the end: %w", tn.name, err)
+	}
+	return nil
+}
+
+// outlive repeats a request in the last instant in which its key gives the first answer
+// again, and in the one behind it.
+func (r *run) outlive(random *rand.Rand) error {
+	keyed := slices.DeleteFunc(slices.Clone(r.asked), func(q quota.Request) bool { return q.Key == "" })
+	if len(keyed) == 0 {
+		return nil
+	}
+	q := pick(random, keyed...)
+	end := r.model.tenants[q.Tenant].kept[q.Key].at + keptFor
+	for _, at := range []int64{end - 1, end} {
+		if at < r.model.clock || at > r.start+programMax {
+			continue
+		}
+		r.setClock(at)
+		if _, err := r.send(q); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -75,10 +75,20 @@ type hold struct {
 
 func (h *hold) openAt(at int64) bool { return h.state == quota.HoldOpen && at < h.expires }
 
+// keptFor is how long a key gives the answer again.
+const keptFor = int64(35 * 24 * time.Hour / time.Microsecond)
+
 // kept is an answered request, for its repetition.
 type kept struct {
 	request string
 	answer  []byte
+	at      int64
+}
+
+// keptAnswer is what a key is bound to.
+func (m *model) keptAnswer(tn *tenant, key string) (kept, bool) {
+	k, ok := tn.kept[key]
+	return k, ok && m.clock < k.at+keptFor
 }
 
 // A moment is how a tenant stood from an instant on.

@@ -20,6 +20,9 @@ import (
 	"github.com/quotad/quotad/internal/quota"
 )
 
+// programMax is how far from its start the clock of a program goes.
+const programMax = int64(90 * 24 * time.Hour / time.Microsecond)
+
 // A run carries out one program on engines and model alike.
 type run struct {
 	t      testing.TB
@@ -143,7 +146,7 @@ func (r *run) ask(random *rand.Rand, q quota.Request) error {
 	}
 	q.DryRun, q.Key = true, ""
 	at := r.model.clock + *want.Retry*1000
-	if at > r.start+micros(90*24*time.Hour) {
+	if at > r.start+programMax {
 		return nil
 	}
 	early := at - 1000 // told in whole milliseconds, rounded up
@@ -210,7 +213,7 @@ func (r *run) keep(q quota.Request, d quota.Decision, want told) {
 	tn := r.model.tenants[q.Tenant]
 	answer := textOf(d)
 	if q.Key != "" {
-		tn.kept[q.Key] = kept{describe(q), answer}
+		tn.kept[q.Key] = kept{describe(q), answer, want.At}
 	}
 	for _, h := range tn.holds {
 		if h.id == q.Hold && h.resolution != "" {
@@ -228,8 +231,8 @@ func (r *run) checkReplay(q quota.Request, d quota.Decision, want, got told) err
 		return fmt.Errorf("replayed: got %t (error %q), want %t (error %q)", got.Replayed, got.Error, want.Replayed, want.Error)
 	}
 	tn := r.model.tenants[q.Tenant]
-	before, ok := tn.kept[q.Key]
-	if !ok || q.Key == "" {
+	before, ok := r.model.keptAnswer(tn, q.Key)
+	if !ok {
 		i := slices.IndexFunc(tn.holds, func(h *hold) bool { return h.id == q.Hold })
 		before.answer = tn.holds[i].answer
 	}
