@@ -298,7 +298,7 @@ plans:
       - {name: second,  meter: calls,  algorithm: fixed_window,    limit: 50, window: 700ms}
       - {name: month,   meter: calls,  algorithm: fixed_window,    limit: 900000000, window: month}
       - {name: counter, meter: tokens, algorithm: sliding_counter, limit: %d, window: 900ms}
-      - {name: pool,    meter: tokens, algorithm: token_bucket,    capacity: 1500, refill: 14001/7s}
+      - {name: pool,    meter: tokens, algorithm: token_bucket,    capacity: 1500, refill: 3501/7s}
       - {name: shape,   meter: jobs,   algorithm: leaky_bucket,    queue: %d, rate: 301/7s}
       - {name: smooth,  meter: mail,   algorithm: gcra,            burst: 20, rate: 173/3s}
       - {name: places,  meter: mail,   algorithm: concurrency,     limit: 6}
