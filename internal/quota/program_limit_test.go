@@ -199,7 +199,8 @@ func (tn *tenant) opsAt(l *limit, subject string, at int64) []op {
 }
 
 // level is what is there of a bucket. Between two touches, the time of each version of the
-// plan counts at the rate and up to the size that the limit had then.
+// plan counts at the rate and up to the size that the limit had then; a version that the
+// next one replaced at once had no time.
 func (tn *tenant) level(l *limit, subject string, at int64) *big.Rat {
 	ops := tn.opsAt(l, subject, at)
 	if len(ops) == 0 {
@@ -213,7 +214,11 @@ func (tn *tenant) level(l *limit, subject string, at int64) *big.Rat {
 	}
 	elapse := func(version int, to int64) {
 		for v := is.version + 1; v <= version; v++ {
-			refill(min(to, max(last, tn.plans.at(v))))
+			from := max(last, tn.plans.at(v))
+			if v < version && tn.plans.at(v+1) <= from {
+				continue
+			}
+			refill(min(to, from))
 			is = tn.plans.limit(v, l)
 			level = least(level, whole(is.size))
 		}
