@@ -211,12 +211,14 @@ func TestEveryErrorIsAProblem(t *testing.T) {
 		{"server stops", &pgconn.PgError{Code: "57P01", Message: "hunter2"}, 503, codeUnavailable, "1", true},
 		{"too many clients", &pgconn.PgError{Code: "53300", Message: "hunter2"}, 503, codeUnavailable, "1", true},
 		{"unconfirmed", fmt.Errorf("commit: %w: hunter2", catalog.ErrUnconfirmed), 503, codeOutcomeUnknown, "1", true},
+		{"login refused", &pgconn.PgError{SeverityUnlocalized: "FATAL", Code: "28P01", Message: "hunter2"}, 503, codeUnavailable, "1", true},
+		{"key not told", fmt.Errorf("look up: %w: hunter2", catalog.ErrNoAnswer), 503, codeUnavailable, "1", true},
 		{"disk full", &pgconn.PgError{Code: "53100", Message: "hunter2"}, 503, codeUnavailable, "1", true},
 		{"disk broken", &pgconn.PgError{Code: "58030", Message: "hunter2"}, 503, codeUnavailable, "1", true},
 		{"read-only", &pgconn.PgError{Code: "25006", Message: "hunter2"}, 503, codeUnavailable, "1", true},
 		{"recovery conflict", &pgconn.PgError{Code: "40001", Message: "hunter2"}, 503, codeUnavailable, "1", true},
 		{"lock timeout", &pgconn.PgError{Code: "55P03", Message: "hunter2"}, 503, codeUnavailable, "1", true},
-		{"statement refused", &pgconn.PgError{Code: "42P01", Message: "hunter2"}, 500, codeInternal, "", true},
+		{"statement refused", &pgconn.PgError{SeverityUnlocalized: "ERROR", Code: "42P01", Message: "hunter2"}, 500, codeInternal, "", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, log := fails(t, tt.err)

@@ -142,7 +142,7 @@ func problemOf(err error) *problem {
 			detail: "The change was made and no standby of the database has confirmed it, so a failover may take it back. Send it again.",
 		}
 	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, catalog.ErrAway) || databaseAway(err) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, catalog.ErrNoAnswer) || databaseAway(err) {
 		return &problem{
 			code: codeUnavailable, retryAfter: retryAfterDefault, cause: err,
 			detail: "The database could not be had in time, or does not take this now. Try again.",
@@ -153,8 +153,9 @@ func problemOf(err error) *problem {
 
 // databaseAway reports whether err says that the database cannot be reached or cannot
 // serve now, and trying again may help: connection trouble, too many clients, a full or
-// broken disk, a shutdown, a lock that someone held for long, or a server that takes no
-// writes, as after a failover that is not over.
+// broken disk, a shutdown, a lock that someone held for long, a server that takes no
+// writes, as after a failover that is not over, or one that lets this login in no more, as
+// while its password is changed.
 func databaseAway(err error) bool {
 	var refusal interface{ SQLState() string }
 	if !errors.As(err, &refusal) {
@@ -164,13 +165,12 @@ func databaseAway(err error) bool {
 			errors.As(err, &driver)
 	}
 	const (
-		lockNotAvailable = "55P03"
 		readOnly         = "25006"
 		recoveryConflict = "40001" // a standby had to go on; nothing here asks to be serializable
 	)
 	state := refusal.SQLState()
-	return slices.Contains([]string{lockNotAvailable, readOnly, recoveryConflict}, state) ||
-		slices.ContainsFunc([]string{"08", "53", "57", "58"}, func(class string) bool { return strings.HasPrefix(state, class) })
+	return slices.Contains([]string{readOnly, recoveryConflict}, state) ||
+		slices.ContainsFunc([]string{"08", "28", "3D", "53", "55", "57", "58"}, func(class string) bool { return strings.HasPrefix(state, class) })
 }
 
 func problemOfDecision(q *quota.Error) *problem {

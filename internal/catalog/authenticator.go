@@ -16,8 +16,8 @@ import (
 // key, or its secret is another, or it was revoked. Callers are not told which.
 var ErrKeyUnknown = errors.New("unknown API key")
 
-// ErrAway says that a key could not be looked up since the database is away.
-var ErrAway = errors.New("the database is away")
+// ErrNoAnswer says that a key could not be looked up since the database is away or refuses.
+var ErrNoAnswer = errors.New("the database does not tell")
 
 // A Reach tells whether the database is away.
 type Reach interface {
@@ -45,6 +45,9 @@ const (
 	lookUpMax        = 5 * time.Second
 	lookUpPauseFirst = 10 * time.Millisecond // doubling
 	lookUpPauseMax   = 250 * time.Millisecond
+	// refusedMax is how long into an outage callers wait for a server that refuses
+	// connections; decisions wait as long for one.
+	refusedMax = time.Second
 	// suspectAfter is how long a look-up takes before it suspects that the database is away.
 	suspectAfter = 50 * time.Millisecond
 )
@@ -58,32 +61,40 @@ type Authenticator struct {
 	now     func() time.Time
 	outage  outage
 	reach   Reach                           // nil: nothing tells that the database is away
-	stale   *cache.Cache[string, storedKey] // what holds while it is away; nil for nothing
+	stale   *cache.Cache[string, storedKey] // what holds while it does not tell; nil for nothing
 }
 
-// An outage is since when look-ups have failed to connect, one after another. It is safe
-// for concurrent use.
+// An outage is since when look-ups have failed, one after another. It is safe for
+// concurrent use.
 type outage struct {
 	mu          sync.Mutex
 	since, last time.Time // zero if there is none
+	refused     bool      // the last one, by a server that is there
 }
 
 // failed notes a failure, and returns how long the outage has lasted. One that nobody met
 // for [lookUpMax] is another.
-func (o *outage) failed(now time.Time) time.Duration {
+func (o *outage) failed(now time.Time, refused bool) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if now.Sub(o.last) > lookUpMax {
 		o.since = now
 	}
-	o.last = now
+	o.last, o.refused = now, refused
 	return now.Sub(o.since)
+}
+
+// refuses reports whether the server has refused for [refusedMax], and was just asked.
+func (o *outage) refuses(now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.refused && o.last.Sub(o.since) >= refusedMax && now.Sub(o.last) < lookUpPauseMax
 }
 
 func (o *outage) over() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.since, o.last = time.Time{}, time.Time{}
+	o.since, o.last, o.refused = time.Time{}, time.Time{}, false
 }
 
 // NewAuthenticator returns an authenticator that looks keys up in the store's
@@ -100,11 +111,11 @@ func NewAuthenticator(store *Store, now func() time.Time) *Authenticator {
 	}
 }
 
-// GiveUp makes look-ups end with [ErrAway] as soon as reach says that the database is away.
-// Copies are as good as ever; those that are too old are still taken then if they are not
-// older than staleMax, which is how long a key that was revoked just before an outage, or
-// where this instance alone is cut off, may be let in. 0 takes none of them. Call it before
-// the authenticator is used.
+// GiveUp makes look-ups end with [ErrNoAnswer] as soon as reach says that the database is away.
+// Copies are as good as ever; those that are too old are still taken then, and where the
+// server refuses, if they are not older than staleMax, which is how long a key that was
+// revoked just before an outage, or where this instance alone is cut off, may be let in. 0
+// takes none of them. Call it before the authenticator is used.
 func (a *Authenticator) GiveUp(reach Reach, staleMax time.Duration) {
 	a.reach = reach
 	if staleMax > 0 {
@@ -141,15 +152,26 @@ func (a *Authenticator) load(ctx context.Context, id string) (storedKey, error) 
 	if stored, ok := a.keys.Get(id); ok {
 		return stored, nil
 	}
+	if a.outage.refuses(a.now()) {
+		return a.outdated(id, ErrNoAnswer)
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookUpMax)
 	defer cancel()
+	stored, err := a.loadUnlessAway(ctx, id)
+	if errors.Is(err, ErrNoAnswer) {
+		return a.outdated(id, err)
+	}
+	return stored, err
+}
+
+func (a *Authenticator) loadUnlessAway(ctx context.Context, id string) (storedKey, error) {
 	if a.reach == nil {
 		return a.keys.Load(ctx, id, a.lookUp)
 	}
 	gone := a.reach.Gone()
 	select {
 	case <-gone:
-		return a.outdated(id)
+		return storedKey{}, ErrNoAnswer
 	default:
 		return a.loadUnless(ctx, gone, id)
 	}
@@ -165,7 +187,7 @@ func (a *Authenticator) loadUnless(ctx context.Context, gone <-chan struct{}, id
 		for {
 			select {
 			case <-gone:
-				giveUp(ErrAway)
+				giveUp(ErrNoAnswer)
 				return
 			case <-timer.C:
 				a.reach.Suspect()
@@ -177,24 +199,24 @@ func (a *Authenticator) loadUnless(ctx context.Context, gone <-chan struct{}, id
 	stored, err := a.keys.Load(ctx, id, a.lookUp)
 	giveUp(nil)
 	watching.Wait()
-	if err != nil && errors.Is(context.Cause(ctx), ErrAway) {
-		return a.outdated(id)
+	if err != nil && errors.Is(context.Cause(ctx), ErrNoAnswer) {
+		return storedKey{}, ErrNoAnswer
 	}
 	return stored, err
 }
 
-// outdated returns the copy of a key that is still good while the database is away, or
-// [ErrAway].
-func (a *Authenticator) outdated(id string) (storedKey, error) {
+// outdated returns the copy of a key that is still good while the database does not tell,
+// or otherwise err.
+func (a *Authenticator) outdated(id string, err error) (storedKey, error) {
 	if a.stale != nil {
 		if stored, ok := a.stale.Get(id); ok {
 			return stored, nil
 		}
 	}
-	return storedKey{}, ErrAway
+	return storedKey{}, err
 }
 
-// remember keeps what a look-up found for a time when the database is away.
+// remember keeps what a look-up found for a time when the database does not tell.
 func (a *Authenticator) remember(id string, stored storedKey, err error) {
 	switch {
 	case a.stale == nil:
@@ -206,15 +228,21 @@ func (a *Authenticator) remember(id string, stored storedKey, err error) {
 }
 
 // lookUp reads a key that is in force. It tries again while no connection is to be had,
-// until ctx ends or the outage is older than [lookUpMax].
+// until ctx ends or the outage is older than [lookUpMax]; [refusedMax] where the server
+// refuses connections.
 func (a *Authenticator) lookUp(ctx context.Context, id string) (storedKey, error) {
 	for pause := lookUpPauseFirst; ; pause = min(2*pause, lookUpPauseMax) {
 		stored, err := a.read(ctx, id)
-		if err == nil || !pg.Disconnected(err) {
+		refused := pg.Unwilling(err)
+		if err == nil || !refused && !pg.Disconnected(err) {
 			a.outage.over()
 			return stored, err
 		}
-		if a.outage.failed(a.now()) >= lookUpMax-lookUpPauseMax { // another attempt would end after it
+		lasted := a.outage.failed(a.now(), refused)
+		if refused && (lasted >= refusedMax || !pg.Disconnected(err)) {
+			return storedKey{}, fmt.Errorf("%w: %w", ErrNoAnswer, err)
+		}
+		if lasted >= lookUpMax-lookUpPauseMax { // another attempt would end after it
 			return stored, err
 		}
 		timer := time.NewTimer(pause)

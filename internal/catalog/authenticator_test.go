@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"runtime"
 	"testing"
@@ -106,8 +107,8 @@ func TestALookUpEndsWhenTheDatabaseIsAway(t *testing.T) {
 	a, token, _, _ := away(t)
 	a.GiveUp(make(gone), 0)
 	start := time.Now()
-	if _, err := a.Authenticate(t.Context(), token); !errors.Is(err, catalog.ErrAway) || time.Since(start) > 2*time.Second {
-		t.Errorf("Authenticate = %v after %s, want %v soon", err, time.Since(start), catalog.ErrAway)
+	if _, err := a.Authenticate(t.Context(), token); !errors.Is(err, catalog.ErrNoAnswer) || time.Since(start) > 2*time.Second {
+		t.Errorf("Authenticate = %v after %s, want %v soon", err, time.Since(start), catalog.ErrNoAnswer)
 	}
 }
 
@@ -150,6 +151,81 @@ func TestCopiesOfKeysOutlastAnOutageOnlyForAsLongAsAllowed(t *testing.T) {
 		}
 	}
 }
+
+// there is a server that is never away.
+type there struct{}
+
+func (there) Gone() <-chan struct{} { return nil }
+func (there) Suspect()              {}
+
+// A server that refuses, until someone mends it, tells as little as one that is away: old
+// copies hold where they may, and nobody waits for long.
+func TestCopiesOfKeysHoldWhereTheServerRefuses(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		staleMax     time.Duration
+		refuse, mend string
+	}{
+		"no right":              {time.Minute, "revoke select on quotad.api_key from quotad_service", "grant select on quotad.api_key to quotad_service"},
+		"no right, no copies":   {0, "revoke select on quotad.api_key from quotad_service", "grant select on quotad.api_key to quotad_service"},
+		"another schema":        {time.Minute, "alter table quotad.api_key rename scopes to gone", "alter table quotad.api_key rename gone to scopes"},
+		"no connections":        {time.Minute, noConnections, ""},
+		"no connections or any": {0, noConnections, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := newDatabase(t)
+			_, token := db.createKey(t, catalog.KeySpec{Scopes: []catalog.KeyScope{"decide"}})
+			older := time.Duration(0)
+			a := catalog.NewAuthenticator(db.Store, func() time.Time { return time.Now().Add(older) })
+			a.GiveUp(there{}, test.staleMax)
+			if _, err := a.Authenticate(t.Context(), token); err != nil {
+				t.Fatal(err)
+			}
+			db.Exec(t, test.refuse)
+			older = catalog.RevocationMax
+			start := time.Now()
+			for range 2 {
+				_, err := a.Authenticate(t.Context(), token)
+				if known := test.staleMax > 0; known != (err == nil) || !known && !errors.Is(err, catalog.ErrNoAnswer) {
+					t.Errorf("Authenticate where the server refuses = %v", err)
+				}
+			}
+			if _, err := a.Authenticate(t.Context(), unknownToken(t)); !errors.Is(err, catalog.ErrNoAnswer) {
+				t.Errorf("Authenticate of a key without a copy = %v, want %v", err, catalog.ErrNoAnswer)
+			}
+			if took := time.Since(start); took > callBound/2 {
+				t.Errorf("three look-ups took %s, want them to give up after a second", took)
+			}
+			if test.mend == "" {
+				return
+			}
+			db.Exec(t, test.mend)
+			for until := time.Now().Add(callBound); ; runtime.Gosched() {
+				if _, err := a.Authenticate(t.Context(), unknownToken(t)); errors.Is(err, catalog.ErrKeyUnknown) {
+					break
+				} else if time.Now().After(until) {
+					t.Fatalf("Authenticate once the server tells again = %v", err)
+				}
+			}
+		})
+	}
+}
+
+func unknownToken(t *testing.T) string {
+	t.Helper()
+	token, err := catalog.NewToken(rand.Reader, "live")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token.Reveal()
+}
+
+// noConnections ends all connections but its own, and lets nobody in. From within a
+// database, only its row says so.
+const noConnections = `
+with closed as (update pg_database set datallowconn = false where datname = current_database() returning datname)
+select pg_terminate_backend(a.pid) from pg_stat_activity a join closed using (datname) where a.pid <> pg_backend_pid()`
 
 // Who comes when the outage is known to last does not wait for what the others waited for
 // in vain; once there was an answer, it is over.

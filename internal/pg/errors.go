@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -56,6 +58,16 @@ func Answered(err error) bool {
 	}
 	code := Code(err)
 	return len(code) == 5 && code[:3] != "57P" && code[:2] != "08"
+}
+
+// Unwilling reports whether err is the word of a server that is there and will say the same
+// until someone changes it: a login that may not connect, a database or a table that is not
+// there, a privilege that is missing. Connection trouble, too many clients, a full disk, a
+// shutdown, a lock or a failover may pass by themselves.
+func Unwilling(err error) bool {
+	passing := []string{"08", "53", "57", "58", CodeLockNotAvailable, "25006", "40"}
+	code := Code(err)
+	return code != "" && !slices.ContainsFunc(passing, func(p string) bool { return strings.HasPrefix(code, p) })
 }
 
 // OneRowsFault reports whether err is about the content of a row (a constraint, an

@@ -6,6 +6,8 @@ import (
 	"io"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/quotad/quotad/internal/pgtest"
 )
 
@@ -53,6 +55,38 @@ func TestErrorsMeanWhatTheServerMeant(t *testing.T) {
 	for _, err := range []error{nil, io.ErrUnexpectedEOF, errors.New("23505")} {
 		if Code(err) != "" || OneRowsFault(err) || NoPartition(err) || Refused(err) {
 			t.Errorf("%v is taken for an error of the server", err)
+		}
+	}
+}
+
+// Who says no until someone mends it is not waited for.
+func TestAServerIsUnwillingOrItPasses(t *testing.T) {
+	t.Parallel()
+	fatal := func(code string) error {
+		return fmt.Errorf("connect: %w", &pgconn.PgError{SeverityUnlocalized: "FATAL", Code: code})
+	}
+	refused := func(code string) error { return &pgconn.PgError{SeverityUnlocalized: "ERROR", Code: code} }
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{errors.New("28P01"), false},
+		{io.ErrUnexpectedEOF, false},
+		{fatal("57P03"), false}, // it starts
+		{fatal("53300"), false}, // too many clients
+		{refused("53100"), false},
+		{refused(CodeLockNotAvailable), false},
+		{refused("25006"), false},
+		{refused("40001"), false},
+		{fatal("28P01"), true},
+		{fatal("3D000"), true},
+		{fatal("55000"), true},
+		{refused("42501"), true},
+		{refused("42703"), true},
+	} {
+		if got := Unwilling(c.err); got != c.want {
+			t.Errorf("Unwilling(%v) = %t, want %t", c.err, got, c.want)
 		}
 	}
 }
