@@ -80,10 +80,7 @@ func (h *Handler) entries(c *call) error {
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), readTimeout)
 	defer cancel()
-	if err := h.endHolds(ctx, c.tenant); err != nil {
-		return err
-	}
-	list, err := h.Ledger.EntryList(ctx, q.EntryQuery)
+	list, err := h.entryList(ctx, q.EntryQuery)
 	if err != nil {
 		return ledgerTenantNotFound(err)
 	}
@@ -96,6 +93,19 @@ func (h *Handler) entries(c *call) error {
 		page.NextCursor = encodeSeqCursor(digest, read.NextSeq)
 	}
 	return c.json(http.StatusOK, page)
+}
+
+// entryList begins a list. One that has an end is final.
+func (h *Handler) entryList(ctx context.Context, q ledger.EntryQuery) (list *ledger.EntryList, err error) {
+	if q.To.IsZero() {
+		err = h.endHolds(ctx, q.Tenant, q.To)
+	} else {
+		_, err = h.settled(ctx, q.Tenant, q.To)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h.Ledger.EntryList(ctx, q)
 }
 
 // ledgerTenantNotFound is the problem that a reader of a tenant's ledger has when there

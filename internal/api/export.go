@@ -107,10 +107,7 @@ func (h *Handler) exportEntries(c *call, q entryListQuery) error {
 func (h *Handler) firstChunk(c *call, q ledger.EntryQuery) (*ledger.EntryList, ledger.EntryPage, error) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), readTimeout)
 	defer cancel()
-	if err := h.endHolds(ctx, c.tenant); err != nil {
-		return nil, ledger.EntryPage{}, err
-	}
-	list, err := h.Ledger.EntryList(ctx, q)
+	list, err := h.entryList(ctx, q)
 	if err != nil {
 		return nil, ledger.EntryPage{}, err
 	}

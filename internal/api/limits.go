@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/quotad/quotad/internal/quota"
 )
@@ -25,7 +26,7 @@ func (h *Handler) limits(c *call) error {
 	} else {
 		ctx, cancel := context.WithTimeout(c.r.Context(), readTimeout)
 		defer cancel()
-		if err := h.endHolds(ctx, c.tenant); err != nil {
+		if _, err := h.settled(ctx, c.tenant, at); err != nil {
 			return err
 		}
 		decision, err = h.Reader.LimitsAt(ctx, c.tenant, subject, at)
@@ -54,10 +55,21 @@ func (h *Handler) limits(c *call) error {
 	return nil
 }
 
-// endHolds has the holds of a tenant that have ended entered into the ledger, where they
-// are dated at their end: what is read after it of the past stays as it is.
-func (h *Handler) endHolds(ctx context.Context, tenant string) error {
-	due, err := h.Reader.HoldsDue(ctx, tenant)
+// settled makes final what is before an instant, or before now if it is zero, and returns
+// now: what is read after it of that time stays as it is. It waits for decisions that are
+// still being written, and then has the holds entered that have ended; a hold that one of
+// those decisions made may be among them.
+func (h *Handler) settled(ctx context.Context, tenant string, until time.Time) (now time.Time, err error) {
+	if now, err = h.Ledger.Settle(ctx, tenant, until); err != nil {
+		return now, ledgerTenantNotFound(err)
+	}
+	return now, h.endHolds(ctx, tenant, now)
+}
+
+// endHolds has the holds of a tenant that have ended by an instant, now if it is zero,
+// entered into the ledger, where they are dated at their end.
+func (h *Handler) endHolds(ctx context.Context, tenant string, by time.Time) error {
+	due, err := h.Reader.HoldsDue(ctx, tenant, by)
 	if err == nil && due {
 		_, err = h.Engine.Limits(ctx, tenant, "")
 	}

@@ -50,8 +50,12 @@ func (h *Handler) usage(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := h.endHolds(c.r.Context(), c.tenant); err != nil {
+	now, err := h.settled(c.r.Context(), c.tenant, q.To)
+	if err != nil {
 		return err
+	}
+	if q.To.IsZero() {
+		q.To = now.Add(time.Microsecond) // what is of now belongs to it
 	}
 	usage, err := h.Reader.Usage(c.r.Context(), q)
 	switch {

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quotad/quotad/internal/catalog"
 )
@@ -175,5 +177,51 @@ func TestPagesOfUsageAreOfOneRange(t *testing.T) {
 	}
 	if sum != 15 || first.Total != 115 {
 		t.Errorf("subjects sum to %d of %d, want 15 of 115", sum, first.Total)
+	}
+}
+
+// What is read from where the last answer ended misses nothing, while holds end that charge.
+func TestChainedUsageMissesNoEndOfAHold(t *testing.T) {
+	t.Parallel()
+	const holds = 200
+	s := newService(t)
+	s.apply(`
+meters: {chg: {unit: unit, on_expiry: charge}}
+plans: {ends: {limits: [{name: all, meter: chg, algorithm: sliding_log, limit: 1000000, window: 24h}]}}
+tenants: {ending: {plan: ends}}
+`)
+	items := make([]string, holds)
+	for i := range items {
+		items[i] = fmt.Sprintf(`{"tenant":"ending","meter":"chg","cost":1,"ttl_ms":%d}`, i+1)
+	}
+	s.holdBatch(items...)
+	const usage = "/v1/tenants/ending/usage?meter=chg"
+	whole := read[usageBody](t, s.get(catalog.KeyRead, usage))
+	from, sum := whole.To, whole.Total
+	next := func() {
+		chained := s.get(catalog.KeyRead, usage+"&from="+url.QueryEscape(from.Format(time.RFC3339Nano)))
+		if chained.status == 400 {
+			return // the clock stands where it stood
+		}
+		answer := read[usageBody](t, chained)
+		from, sum = answer.To, sum+answer.Total
+	}
+	var ticking errgroup.Group
+	var over atomic.Bool
+	ticking.Go(func() error {
+		defer over.Store(true)
+		for range holds + 1 {
+			s.db.AdvanceClock(t, time.Millisecond)
+		}
+		return nil
+	})
+	for !over.Load() {
+		next()
+	}
+	ticking.Wait()
+	s.db.AdvanceClock(t, time.Second)
+	next()
+	if sum != holds {
+		t.Errorf("chained answers sum to %d, want %d", sum, holds)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/quotad/quotad/internal/ledger"
+	"github.com/quotad/quotad/internal/pg"
 )
 
 // index: account_tenant_unique. lock: none.
@@ -73,13 +74,14 @@ select exists (
   select
   from quotad.account a
   join quotad.hold h on h.tenant_id = a.tenant_id
-  where a.tenant = $1 and h.state = 'open' and h.expires_at <= quotad.decision_clock())`
+  where a.tenant = $1 and h.state = 'open'
+    and h.expires_at <= coalesce($2, greatest(quotad.decision_clock(), a.last_at)))`
 
-// HoldsDue reports whether a tenant has holds that have ended and that no entry says so of
-// yet. It is dated then, not when somebody notices: who reads up to now has it entered
-// first, by [Engine.Limits].
-func (x *Reader) HoldsDue(ctx context.Context, tenant string) (due bool, err error) {
-	rows, err := x.db.Query(ctx, holdsDueSQL, tenant)
+// HoldsDue reports whether a tenant has holds that have ended by an instant, now if it is
+// zero, and that no entry says so of yet. It is dated then, not when somebody notices: who
+// reads up to that instant has it entered first, by [Engine.Limits].
+func (x *Reader) HoldsDue(ctx context.Context, tenant string, by time.Time) (due bool, err error) {
+	rows, err := x.db.Query(ctx, holdsDueSQL, tenant, pg.OrNull(by))
 	if err != nil {
 		return false, fmt.Errorf("look for ended holds: %w", err)
 	}
