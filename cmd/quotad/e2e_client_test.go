@@ -46,14 +46,18 @@ tenants:
 
 func TestProxiesThatCannotBeTrustedAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, flags := range []clientFlags{
-		{TrustedProxies: []string{"10.0.0.0/8", "proxy"}, IPv4Prefix: 32, IPv6Prefix: 64},
-		{TrustedProxies: []string{"0.0.0.0/0"}, IPv4Prefix: 32, IPv6Prefix: 64},
-		{IPv4Prefix: 0, IPv6Prefix: 64},
-		{IPv4Prefix: 32, IPv6Prefix: 129},
+	for _, tt := range []struct {
+		flags clientFlags
+		want  string
+	}{
+		{clientFlags{TrustedProxies: []string{"10.0.0.0/8", "proxy"}, IPv4Prefix: 32, IPv6Prefix: 64}, "proxy"},
+		{clientFlags{TrustedProxies: []string{"0.0.0.0/0"}, IPv4Prefix: 32, IPv6Prefix: 64}, "all addresses"},
+		{clientFlags{IPv4Prefix: 0, IPv6Prefix: 64}, "--ipv4-prefix: must be 1 to 32 bits, not 0"},
+		{clientFlags{IPv4Prefix: 33, IPv6Prefix: 64}, "--ipv4-prefix: must be 1 to 32 bits, not 33"},
+		{clientFlags{IPv4Prefix: 32, IPv6Prefix: 129}, "--ipv6-prefix: must be 1 to 128 bits, not 129"},
 	} {
-		if _, err := flags.resolver(); err == nil {
-			t.Errorf("%+v were taken", flags)
+		if _, err := tt.flags.resolver(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("resolver of %+v = %v, want an error with %q", tt.flags, err, tt.want)
 		}
 	}
 }

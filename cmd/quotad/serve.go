@@ -108,8 +108,13 @@ type clientFlags struct {
 
 func (f clientFlags) resolver() (identity.Resolver, error) {
 	prefixes, err := identity.ParsePrefixes(f.TrustedProxies)
-	if f.IPv4Prefix < 1 || f.IPv6Prefix < 1 {
-		err = errors.Join(err, errors.New("a prefix must be at least 1 bit long"))
+	for _, prefix := range []struct {
+		flag          string
+		bits, bitsMax int
+	}{{"--ipv4-prefix", f.IPv4Prefix, 32}, {"--ipv6-prefix", f.IPv6Prefix, 128}} {
+		if prefix.bits < 1 || prefix.bits > prefix.bitsMax {
+			err = errors.Join(err, fmt.Errorf("%s: must be 1 to %d bits, not %d", prefix.flag, prefix.bitsMax, prefix.bits))
+		}
 	}
 	if err != nil {
 		return identity.Resolver{}, fmt.Errorf("serve: %w", err)

@@ -297,6 +297,14 @@ func TestServePassesByAHostThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+func TestALogLevelThatIsNoneIsToldWhichThereAre(t *testing.T) {
+	t.Parallel()
+	code, _, stderr := command(t, "serve", "--log-level", "trace")
+	if want := `must be debug, info, warn or error, not "trace"`; code != 2 || !strings.Contains(stderr, want) {
+		t.Errorf("serve exits with %d and says %q, want %q", code, stderr, want)
+	}
+}
+
 // The command says where it listens, answers there, and ends cleanly when it is told to.
 func TestServeCommand(t *testing.T) {
 	t.Parallel()
