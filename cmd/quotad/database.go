@@ -118,12 +118,19 @@ type oneLine struct{ error }
 func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
 func (e oneLine) Unwrap() error { return e.error }
 
-// forbidden says what to do if err is that the login may not do what it was told to;
-// another error is returned as it is.
+// forbidden says what to do if err is that the login, or a database that is read-only,
+// may not do what it was told to; another error is returned as it is.
 func forbidden(err error) error {
 	var refused *pgconn.PgError
-	if errors.As(err, &refused) && refused.Code == "42501" {
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch refused.Code {
+	case "42501":
 		return fmt.Errorf("the login may not do this; make it a member of quotad_service: %w", err)
+	case "25006":
+		return fmt.Errorf("the database is read-only, and nothing was changed; name the primary if this is a standby, "+
+			"else look at default_transaction_read_only: %w", err)
 	}
 	return err
 }

@@ -45,6 +45,22 @@ func TestUnreachableDatabaseSaysWhatToCheck(t *testing.T) {
 	}
 }
 
+// A standby, or a server that was made read-only, refuses changes in words that say so.
+func TestChangesOfAReadOnlyDatabaseAreRefusedInPlainWords(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	url := db.URL + "&default_transaction_read_only=on"
+	for _, arguments := range [][]string{
+		{"apply", "-f", writeFile(t, applyFile)}, {"key", "create", "--scope", "admin"}, {"key", "revoke", "x"},
+	} {
+		code, stdout, stderr := command(t, append(arguments, "--database-url", url)...)
+		const want = "quotad: the database is read-only, and nothing was changed; name the primary if this is a standby"
+		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%v exits with %d and says %q, %q; want one line that begins with %q", arguments, code, stdout, stderr, want)
+		}
+	}
+}
+
 // Whoever looks at the server's processes sees whose they are, or what the URL says.
 func TestConnectionsAreNamed(t *testing.T) {
 	t.Parallel()
