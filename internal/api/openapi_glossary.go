@@ -30,20 +30,23 @@ const holdsText = "Without state: the open ones, in the order in which they end.
 	"so it may hold few, or none, and still have a next_cursor. One whose time is over is expired, whether or not the ledger has that yet."
 
 const reverseText = "Gives back units of an earlier consume, settle or adjust: all that is left of it, or so many. Windows count them no more, from the instant at which they were used; " +
-	"buckets get them back now, up to their capacity. Never more than the entry used is given back, whatever keys are used. It needs scope admin: units are money."
+	"buckets get them back now, up to their capacity. Never more than the entry used is given back, whatever keys are used. It needs scope admin: units are money. " +
+	"What the expiry of a hold charged can be given back once the hold cannot be settled any more."
 
 const entriesText = "A page looks at a bounded range of numbers, so a page of a narrow filter may hold few entries, or none, and still have a next_cursor. " +
 	"As CSV or NDJSON, by format or by Accept, all that the filters select is streamed; a stream that cannot go on is broken off without its end."
 
 const usageText = "From running totals: what a bucket costs to read does not depend on how much is in it, and all of an answer is of one instant, final up to now. " +
 	"Without from and to: the tenant's month up to now. The buckets at the ends are cut to the range. Without tz they follow the tenant's own calendar, " +
-	"its billing anchor included; with tz months begin on the first; a changed zone of the tenant begins with the next bucket. At most 1,500 buckets a series, and 20,000 on a page of series."
+	"its billing anchor included; with tz months begin on the first; a changed zone of the tenant begins with the next bucket. " +
+	"A reversal is booked when it is given, so that buckets and totals can be below 0. At most 1,500 buckets a series, and 20,000 on a page of series."
 
 const explainText = "Names the plan version, and for each limit what it had used just before, counted again from the entries, and the sum that was compared. " +
 	"Give seq, the number of an entry, or request_id, which also finds denials that are kept. An allowed request is found by its id within 2 minutes of the instant that the id holds."
 
 const denialsText = "The newest 1,000 denials of a tenant are kept, for 35 days, with the whole answer. They are written in the background within a second, " +
-	"by the asked instance at once. A crash may lose the last second; nothing is billed by them."
+	"by the asked instance at once. A crash may lose the last second; nothing is billed by them. " +
+	"Of a burst only some are kept: between two writes an instance keeps the newest 100 of a tenant, and 5,000 in all. The counts have the others, too."
 
 const denialCountsText = "Without limit_name each denied request counts once. With the name of a limit: the requests that this limit denied; " +
 	"with *: every limit's count beside the whole."
@@ -180,7 +183,7 @@ var glossary = map[string]string{
 	"Receipt.seq":     "The number of the request's last entry.",
 	"at":              "The instant, by the database's clock.",
 	"effective_at":    "The instant that the units count from; of hold and extend, when the hold ends if nothing resolves it.",
-	"kind":            "What the entry records: consume is usage that was decided; hold sets aside, extend moves its end, settle is what it came to, release and expire end it; reverse gives units back; adjust is usage recorded afterwards; grant adds units.",
+	"kind":            "What the entry records: consume is usage that was decided; hold sets aside, extend moves its end, settle is what it came to, release and expire end it; reverse gives units back; adjust is usage recorded afterwards; grant is reserved, and no call makes one.",
 	"units":           "Change of usage, in the meter's units.",
 	"total":           "Units of the tenant's meter up to and including this entry.",
 	"subject_total":   "The same of this subject alone.",
