@@ -83,6 +83,31 @@ func TestAPIDocumentListsEveryCode(t *testing.T) {
 	}
 }
 
+// Every metric is in the document's table: one that nobody knows of warns nobody.
+func TestAPIDocumentListsEveryMetric(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(apiDocument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`Name: +"(quotad_\w+)"`)
+	for _, file := range []string{"metrics.go", "../quota/metrics.go"} {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := named.FindAllSubmatch(source, -1)
+		if len(found) == 0 {
+			t.Errorf("%s names no metric", file)
+		}
+		for _, name := range found {
+			if row := fmt.Sprintf("| `%s` | ", name[1]); !strings.Contains(string(text), row) {
+				t.Errorf("%s lacks a row that begins with %s", apiDocument, row)
+			}
+		}
+	}
+}
+
 // run returns the document with its answers as they are now.
 func (d *docRun) run(text string) string {
 	var last answer
