@@ -228,7 +228,7 @@ func (g *degrader) post(ctx context.Context) (done bool) {
 		return false
 	}
 	if batch.Damaged > 0 {
-		log.Error("grants are damaged; their file is kept", "lines", batch.Damaged)
+		log.Error("grants are damaged; their file is kept", "file", batch.File, "lines", batch.Damaged)
 	}
 	var grants []*grant
 	entered := 0

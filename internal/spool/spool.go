@@ -103,7 +103,13 @@ func (s *Spool) list() error {
 		if err != nil {
 			return err
 		}
-		records, _ := parse(text)
+		records, damaged := parse(text)
+		if len(records)+damaged == 0 { // its process died before anything in it was acknowledged
+			if err := os.Remove(s.path(number)); err != nil {
+				return err
+			}
+			continue
+		}
 		s.segments = append(s.segments, &segment{number: number, bytes: int64(len(text)), records: len(records)})
 		s.bytes += int64(len(text))
 		s.records += len(records)
@@ -174,7 +180,8 @@ func (s *Spool) join(record []byte) (*group, error) {
 }
 
 // write appends a group to the growing segment. After a failure nobody knows what of it
-// is on disk, so the segment is cut back to what was acknowledged and left.
+// is on disk, so the segment is cut back to what was acknowledged and left. One with nothing
+// in it is removed: on a disk that is full each write would leave another one behind.
 func (s *Spool) write(g *group) error {
 	if s.file == nil {
 		if err := s.create(); err != nil {
@@ -187,6 +194,9 @@ func (s *Spool) write(g *group) error {
 	}
 	if err != nil {
 		err = errors.Join(err, s.file.Truncate(s.open.bytes), s.file.Sync())
+		if s.open.records == 0 {
+			err = errors.Join(err, s.discard(s.open))
+		}
 		s.seal()
 		return fmt.Errorf("write to the spool: %w", err)
 	}
@@ -209,12 +219,23 @@ func (s *Spool) create() error {
 		return err
 	}
 	if err := s.syncDir(); err != nil {
-		return errors.Join(err, file.Close())
+		return errors.Join(err, file.Close(), os.Remove(s.path(made.number)))
 	}
 	s.file, s.open = file, made
 	s.mu.Lock()
 	s.segments = append(s.segments, made)
 	s.mu.Unlock()
+	return nil
+}
+
+// discard removes a segment's file and forgets it.
+func (s *Spool) discard(gone *segment) error {
+	if err := os.Remove(s.path(gone.number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.segments = slices.DeleteFunc(s.segments, func(have *segment) bool { return have == gone })
 	return nil
 }
 

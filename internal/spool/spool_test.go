@@ -231,6 +231,49 @@ func TestARecordThatCouldNotBeWrittenIsNotThere(t *testing.T) {
 	}
 }
 
+// A full disk takes a new file and nothing into it, again and again.
+func TestWritesThatFailLeaveNoFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir, roomy)
+	for range 3 {
+		if err := errors.Join(s.create(), s.file.Close()); err != nil { // every write to it fails now
+			t.Fatal(err)
+		}
+		if err := s.Append([]byte("refused")); err == nil {
+			t.Fatal("Append to a file that takes no writes returned nil")
+		}
+	}
+	if left := files(t, dir, suffix); len(left) > 0 || len(s.segments) > 0 || s.bytes != 0 {
+		t.Errorf("%v is left, %d files and %d bytes are counted, want none", left, len(s.segments), s.bytes)
+	}
+	mustAppend(t, s, "a")
+	if got := drain(t, s); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("kept %q, want a", got)
+	}
+}
+
+// What a crash left of a first write was acknowledged to nobody, and counts as no file.
+func TestFilesWithoutRecordsAreRemovedAtTheStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first := open(t, dir, roomy)
+	mustAppend(t, first, "a")
+	torn := appendLine(nil, []byte("torn"))
+	err := errors.Join(first.Close(), os.WriteFile(first.path(7), nil, 0o600), os.WriteFile(first.path(8), torn[:len(torn)-1], 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dir, roomy)
+	if left := files(t, dir, suffix); len(left) != 1 || len(s.segments) != 1 {
+		t.Errorf("%v is left and %d files are counted, want the one with a record", left, len(s.segments))
+	}
+	mustAppend(t, s, "b")
+	if got := drain(t, s); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("kept %q, want a and b", got)
+	}
+}
+
 func TestRecordsOfManyCallersAreAllKept(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir(), roomy)

@@ -11,6 +11,7 @@ import (
 
 // A Batch is the records of one file, oldest first.
 type Batch struct {
+	File    string // its path
 	Records [][]byte
 	// Damaged is how many lines before the last record cannot be read: they were on disk
 	// once. Their file is then kept beside when it is removed.
@@ -38,7 +39,7 @@ func (s *Spool) Oldest() (*Batch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the spool: %w", err)
 	}
-	b := &Batch{segment: oldest}
+	b := &Batch{File: s.path(oldest.number), segment: oldest}
 	b.Records, b.Damaged = parse(text)
 	return b, nil
 }
@@ -47,12 +48,11 @@ func (s *Spool) Oldest() (*Batch, error) {
 func (s *Spool) Remove(b *Batch) error {
 	s.disk.Lock()
 	defer s.disk.Unlock()
-	path := s.path(b.segment.number)
 	remove := os.Remove
 	if b.Damaged > 0 {
 		remove = func(path string) error { return os.Rename(path, path+damagedSuffix) }
 	}
-	if err := remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := remove(b.File); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove from the spool: %w", err)
 	}
 	if err := s.syncDir(); err != nil {
