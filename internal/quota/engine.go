@@ -328,15 +328,14 @@ func (e *Engine) await(ctx context.Context, c *call) (Decision, error) {
 			}
 			gone = nil // its commit was sent: it ends within bounds of its own
 		case now := <-timer.C:
-			switch {
-			case now.Before(c.deadline):
+			if now.Before(c.deadline) {
 				e.reach.Suspect()
 				if !now.Before(c.degradeAt) && e.health.refuses() && c.abandon() {
 					return e.degrade(ctx, c, errRefuses)
 				}
 				timer.Reset(min(max(time.Millisecond, e.config.DecisionDeadline-e.reach.suspectAfter()), c.deadline.Sub(now)))
-			case c.abandon():
-				return e.late()
+			} else if queued := c.state.Load() == callQueued; c.abandon() {
+				return e.late(c, queued)
 			}
 		}
 	}
@@ -354,9 +353,15 @@ func (e *Engine) told(c *call) (Decision, error) {
 	return c.outcome.decision, c.outcome.err
 }
 
-// late answers a call that was given up at its deadline.
-func (e *Engine) late() (Decision, error) {
-	err := unavailable(errors.New("not decided in time"))
+// late answers a call that was given up at its deadline, and says what it waited for.
+func (e *Engine) late(c *call, queued bool) (Decision, error) {
+	cause := errors.New("not decided in time")
+	if last := c.lastError.Load(); last != nil {
+		cause = fmt.Errorf("%w: %v", cause, *last)
+	} else if queued {
+		cause = fmt.Errorf("%w: no batch took it", cause)
+	}
+	err := unavailable(cause)
 	e.metrics.refused(err)
 	return Decision{}, err
 }
@@ -374,6 +379,7 @@ type call struct {
 	outcome   outcome       // once done has been sent to
 	done      chan struct{} // one: a batch never waits for a caller who left
 	state     atomic.Int32
+	lastError atomic.Pointer[error] // of the last attempt at a batch with it; nil if none failed
 }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -281,6 +282,25 @@ func TestALockHeldElsewhereDelaysOnlyItsTenant(t *testing.T) {
 		t.Errorf("after the lock was free the tenant has %d entries, want 6", got)
 	}
 	w.verify(t)
+}
+
+// Who looks into the log finds what a call waited for in vain.
+func TestACallThatIsLateSaysWhatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, callsConfig)
+	e := w.engine(t, func(c *Config) { c.Deadline = 4 * time.Second }) // a wait for a lock ends after one
+	outsider, err := w.db.Owner(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer outsider.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := outsider.Exec(t.Context(), "select from quotad.account for update"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Decide(t.Context(), consume("acme", "calls", 1))
+	if err == nil || !strings.Contains(err.Error(), "lock timeout") {
+		t.Errorf("Decide of a tenant that is locked = %v, want that it waited for the lock", err)
+	}
 }
 
 func TestTimeNeverRunsBackwardsForATenant(t *testing.T) {

@@ -109,6 +109,12 @@ func (r *runner) run(ctx context.Context, calls []*call, more func(n int) []*cal
 		b := newBatch(r, calls, more)
 		err := b.run(ctx)
 		calls = append(calls, b.joined...)
+		if err != nil {
+			failure := err // which may become another one below
+			for _, c := range calls {
+				c.lastError.Store(&failure)
+			}
+		}
 		switch {
 		case err == nil && b.decided():
 			r.engine.health.committed(&b.trial)
