@@ -133,6 +133,9 @@ func (r *runner) run(ctx context.Context, calls []*call, more func(n int) []*cal
 		case pg.NoPartition(err):
 			r.engine.health.end(&b.trial)
 			err = r.ensurePartitions(ctx, b.instants()...)
+			// A server process that looked for partitions while another made them may never see
+			// them (PostgreSQL 15 keeps what it found then); a new one does.
+			r.session.Close()
 		case pg.OneRowsFault(err):
 			r.engine.health.end(&b.trial)
 			return r.runInParts(ctx, calls, more, err)
